@@ -1,0 +1,67 @@
+# `make serve` and `make test` do all the set-up; nothing else is needed by hand.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STORE ?= model_store/artifacts
+MODEL := $(STORE)/default/fp32/manifest.json
+MODEL_SOURCES := $(wildcard model_store/heads/default/*) $(wildcard training/export/*.py)
+
+export LATTEMIX_STORE := $(abspath $(STORE))
+
+.PHONY: help serve test lint format bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
+	@echo "make test    run every test"
+	@echo "make lint    check style and types; make format fixes style"
+	@echo "make bench   measure speed beside a named peer"
+	@echo "make clean   remove the virtual environment, the models and the caches"
+
+serve: $(VENV)/.serve $(MODEL)
+	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
+
+test: $(VENV)/.dev $(MODEL)
+	$(BIN)/pytest --cov
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench $(MODEL)
+	$(BIN)/python -m benchmarks.throughput
+
+clean:
+	rm -rf $(VENV) model_store/artifacts build dist .coverage .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The model is order-only on the environment: a new package does not make it old.
+$(MODEL): $(MODEL_SOURCES) | $(VENV)/.serve
+	@$(BIN)/lattemix build
+
+$(VENV)/.serve: EXTRAS := cpu,export
+$(VENV)/.serve: | $(BIN)/pip
+$(VENV)/.dev: EXTRAS := dev
+$(VENV)/.dev: | $(VENV)/.serve
+$(VENV)/.bench: EXTRAS := bench
+$(VENV)/.bench: | $(VENV)/.dev
+
+$(VENV)/.serve $(VENV)/.dev $(VENV)/.bench: pyproject.toml constraints.txt
+	@echo "Installing lattemix[$(EXTRAS)] into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" || { \
+	  echo "make: pip could not install lattemix[$(EXTRAS)]; its lines above say why. Is a package index reachable?" >&2; exit 1; }
+	@touch $@
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "make: there is no $(PYTHON); Latte-Mix needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: Latte-Mix needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "make: $(PYTHON) cannot make a virtual environment: install its venv module (Debian: python3-venv)." >&2; exit 1; }

@@ -1,0 +1,214 @@
+"""`lattemix`: serve a model, compare sentences, assemble and list models."""
+
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from app.settings import Provider, Settings, load_settings
+from model_store import LatteMixError, Metric, Store
+from model_store.store import Entry
+
+if TYPE_CHECKING:
+    import uvicorn
+
+cli = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Semantic similarity with latent categorical mixtures.",
+)
+
+HEADS = Path(__file__).resolve().parent.parent / "model_store" / "heads"
+
+Model = Annotated[str | None, typer.Option(help="`name` or `name:precision`; else LATTEMIX_MODEL.")]
+StoreOption = Annotated[Path | None, typer.Option("--store", help="Else LATTEMIX_STORE.")]
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Else LATTEMIX_HOST, or 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Else LATTEMIX_PORT, or 8000.")] = None,
+    model: Model = None,
+    store: StoreOption = None,
+    provider: Annotated[Provider | None, typer.Option(help="Else LATTEMIX_PROVIDER.")] = None,
+) -> None:
+    """Serve a model over HTTP."""
+    settings = load_settings(host=host, port=port, model=model, store=store, provider=provider)
+    # The port first: finding it taken should not cost a model load.
+    listener = _listen(settings)
+    import uvicorn
+
+    from app.server import create_app
+
+    application = create_app(settings)
+    config = uvicorn.Config(application, log_level=settings.log_level, timeout_graceful_shutdown=30)
+    server = _announcing(uvicorn.Server(config), listener, settings)
+    # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, lambda *_: sys.exit(0))
+    server.run(sockets=[listener])
+
+
+@cli.command()
+def similarity(
+    a: Annotated[str, typer.Argument(help="A sentence.")],
+    b: Annotated[str, typer.Argument(help="Another.")],
+    metrics: Annotated[str, typer.Option(help="One or several, with commas.")] = "cosine,js",
+    model: Model = None,
+    store: StoreOption = None,
+) -> None:
+    """Compare two sentences, without a server."""
+    wanted = _metrics(metrics)
+    if not (a.strip() and b.strip()):
+        raise LatteMixError("A sentence is empty or only whitespace: it has no meaning.")
+    from app.server import load_encoder
+    from app.similarity import similarity as measure
+
+    encoder = load_encoder(load_settings(model=model, store=store))
+    encoding = encoder.encode([a, b])
+    left, right = encoding.mixtures[:1], encoding.mixtures[1:]
+    for name in wanted:
+        (score,) = measure(name, left, right, encoder.centre)
+        typer.echo(f"{name:<13} {score:.4f}")
+    if any(encoding.truncated):
+        limit = encoder.manifest.max_tokens
+        typer.echo(f"Note: only the first {limit} tokens of a sentence are read.", err=True)
+
+
+@cli.command()
+def build(
+    backbone: Annotated[
+        str | None, typer.Option(help="Directory or hub id to take the backbone from.")
+    ] = None,
+    head: Annotated[Path, typer.Option(help="Directory of a trained head.")] = HEADS / "default",
+    name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Assemble a model from its backbone and a head, verify it, and put it in the store."""
+    # The command line is where serving meets training; nothing else in `app` knows of it.
+    from training.export.assemble import assemble
+
+    target = Store(load_settings(store=store).store)
+    artifact = assemble(head, target, name or head.resolve().name, backbone, tell=_tell)
+    parity = artifact.manifest.parity
+    difference = f"{parity.largest_difference:.0e}" if parity else "unknown"
+    _tell(f"{artifact.manifest.reference} is ready in {artifact.path} (parity {difference})")
+
+
+@cli.command()
+def models(store: StoreOption = None) -> None:
+    """List what the store holds, verifying each."""
+    root = load_settings(store=store).store
+    entries = Store(root).entries()
+    if not entries:
+        typer.echo(f"{root} holds no models yet: assemble the default one with `lattemix build`.")
+    for entry in entries:
+        typer.echo(_row(entry))
+    if any(entry.problem for entry in entries):
+        raise typer.Exit(1)
+
+
+def _metrics(names: str) -> list[Metric]:
+    try:
+        return TypeAdapter(list[Metric]).validate_python(names.split(","))
+    except ValidationError:
+        known = ", ".join(get_args(Metric))
+        raise LatteMixError(f"--metrics {names}: choose among {known}.") from None
+
+
+def _row(entry: Entry) -> str:
+    if entry.artifact is None:
+        return f"{entry.reference:<24} refused: {entry.problem}"
+    manifest = entry.artifact.manifest
+    size = sum(record.bytes for record in manifest.files.values()) / 1e6
+    shape = f"{manifest.latent_dims}x{manifest.classes}"
+    return f"{entry.reference:<24} {size:6.1f} MB  {shape:<8} {manifest.backbone.name}  verified"
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Bind the address, or say who must move."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        raise LatteMixError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
+            "Choose another address with --host and --port, or LATTEMIX_HOST and LATTEMIX_PORT."
+        ) from error
+    return listener
+
+
+def _announcing(
+    server: "uvicorn.Server", listener: socket.socket, settings: Settings
+) -> "uvicorn.Server":
+    """Make `server` print what to try once it really answers."""
+    startup = server.startup
+
+    async def announced(sockets: list[socket.socket] | None = None) -> None:
+        await startup(sockets)
+        if server.started:
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            _tell(_things_to_try(f"http://{host}:{listener.getsockname()[1]}"))
+
+    server.startup = announced  # type: ignore[method-assign]
+    return server
+
+
+def _things_to_try(url: str) -> str:
+    pairs = '{"pairs": [["A man is eating.", "Someone is having lunch."]]}'
+    return f"""
+Latte-Mix is ready. Three things to try:
+  curl {url}/similarity -H 'content-type: application/json' -d '{pairs}'
+  curl {url}/info
+  open {url}/docs in a browser
+"""
+
+
+def _tell(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+def run(command: Callable[[], None], program: str) -> NoReturn:
+    """Run a command line so that a failure is one sentence and a non-zero exit."""
+    try:
+        command()
+    except LatteMixError as error:
+        sys.exit(f"{program}: {error}")
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.exit(f"{program}: this needs {error.name}: pip install 'lattemix[{extra}]'.")
+    sys.exit(0)
+
+
+_EXTRAS = {
+    "fastapi": "cpu",
+    "onnxruntime": "cpu",
+    "orjson": "cpu",
+    "tokenizers": "cpu",
+    "uvicorn": "cpu",
+    "huggingface_hub": "export",
+    "onnx": "export",
+    "safetensors": "export",
+    "scipy": "train",
+    "torch": "train",
+    "tqdm": "train",
+    "transformers": "train",
+}
+
+
+def main() -> NoReturn:
+    """Entry point of `lattemix`."""
+    run(cli, "lattemix")

@@ -1,0 +1,5 @@
+"""From text to mixtures."""
+
+from app.engine.encoder import Encoder, Encoding
+
+__all__ = ["Encoder", "Encoding"]

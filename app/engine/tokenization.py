@@ -1,0 +1,39 @@
+"""Text to token ids, cut at the model's limit, and honest about the cut."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+
+from model_store import ArtifactError
+
+
+class Tokens(NamedTuple):
+    """One text as the model sees it."""
+
+    ids: list[int]
+    truncated: bool
+
+
+class Tokenizer:
+    """A `tokenizer.json` with its stored padding and truncation replaced by the model's own."""
+
+    def __init__(self, path: Path, max_tokens: int) -> None:
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the Rust side raises bare Exception for whatever it dislikes
+            raise ArtifactError(f"{path} is not a tokenizer: {error}.") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(max_tokens)
+        self.max_tokens = max_tokens
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many ids the tokenizer can produce."""
+        return self._tokenizer.get_vocab_size()
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        """Tokenize a batch, in parallel and without the GIL."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts))
+        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]

@@ -1,0 +1,103 @@
+"""One error shape, `{"error", "error_type"}`, and one table of status codes."""
+
+import logging
+from typing import Literal, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from app.engine.worker import OverloadedError
+from app.similarity import MetricError
+
+log = logging.getLogger("lattemix")
+
+ErrorType = Literal[
+    "Empty", "NotFound", "MethodNotAllowed", "TooLarge", "Validation", "Backend", "Overloaded"
+]
+
+STATUS: dict[ErrorType, int] = {
+    "Empty": 400,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "TooLarge": 413,
+    "Validation": 422,
+    "Backend": 424,
+    "Overloaded": 429,
+}
+
+
+class ErrorResponse(BaseModel):
+    """What every failed request is answered with."""
+
+    error: str = Field(description="What is wrong, and which limit or setting moves it.")
+    error_type: ErrorType = Field(description="The kind of failure, for programs.")
+
+
+class ApiError(HTTPException):
+    """A failed request: its kind gives the status code, its message goes to the client."""
+
+    def __init__(self, error_type: ErrorType, message: str, headers: dict[str, str] | None = None):
+        super().__init__(STATUS[error_type], message, headers)
+        self.error_type = error_type
+
+
+def documented(*error_types: ErrorType) -> dict[int | str, dict[str, object]]:
+    """OpenAPI's `responses` for an endpoint that can fail in these ways."""
+    return {STATUS[kind]: {"model": ErrorResponse, "description": kind} for kind in error_types}
+
+
+def install(app: FastAPI) -> None:
+    """Give every failure the one shape."""
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error, ApiError):
+            return _answer(error)
+        if error.status_code == 404:
+            return _answer(
+                ApiError("NotFound", f"There is nothing at {request.url.path}: see /docs.")
+            )
+        if error.status_code == 405:
+            message = f"{request.url.path} does not take {request.method}: see /docs."
+            return _answer(
+                ApiError("MethodNotAllowed", message, cast(dict[str, str], error.headers))
+            )
+        return _answer(ApiError("Validation", str(error.detail)))
+
+    @app.exception_handler(RequestValidationError)
+    async def validation(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _answer(ApiError("Validation", "; ".join(map(_sentence, error.errors()[:3])) + "."))
+
+    @app.exception_handler(MetricError)
+    async def metric(request: Request, error: MetricError) -> JSONResponse:
+        return _answer(ApiError("Validation", f"metrics: {error}"))
+
+    @app.exception_handler(OverloadedError)
+    async def overloaded(request: Request, error: OverloadedError) -> JSONResponse:
+        return _answer(ApiError("Overloaded", str(error), {"Retry-After": "1"}))
+
+    @app.exception_handler(Exception)
+    async def backend(request: Request, error: Exception) -> JSONResponse:
+        # The traceback is for the operator; it holds no sentence, since arguments are not printed.
+        log.error("Inference failed", exc_info=error)
+        return _answer(
+            ApiError("Backend", "The model could not answer; the server's log says why.")
+        )
+
+
+def _answer(error: ApiError) -> JSONResponse:
+    body = ErrorResponse(error=error.detail, error_type=error.error_type)
+    return JSONResponse(body.model_dump(), error.status_code, error.headers)
+
+
+def _sentence(problem: dict[str, object]) -> str:
+    """`pairs[3][0]: Input should be a valid string`, never echoing the input itself."""
+    place = ""
+    for part in cast(tuple[str | int, ...], problem["loc"])[1:]:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
+    if problem["type"] == "json_invalid":
+        return "The body is not valid JSON"
+    return f"{place or 'The body'}: {problem['msg']}"

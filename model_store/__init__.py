@@ -1,0 +1,16 @@
+"""The contract between training and serving, and the artifacts that honour it."""
+
+from model_store.errors import ArtifactError, LatteMixError, StoreError
+from model_store.manifest import Artifact, Manifest, Metric, Precision
+from model_store.store import Store
+
+__all__ = [
+    "Artifact",
+    "ArtifactError",
+    "LatteMixError",
+    "Manifest",
+    "Metric",
+    "Precision",
+    "Store",
+    "StoreError",
+]

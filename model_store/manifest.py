@@ -1,0 +1,210 @@
+"""What an artifact is: a directory of files, and a manifest that vouches for each."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
+
+from model_store.errors import ArtifactError
+
+SCHEMA_VERSION: Literal[1] = 1
+
+MANIFEST = "manifest.json"
+MODEL = "model.onnx"
+TOKENIZER = "tokenizer.json"
+CENTRE = "centre.npy"
+
+Precision = Literal["fp32", "fp16", "int8"]
+Metric = Literal["cosine", "js", "l2", "bhattacharyya", "centred"]
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# One pattern for model and file names: whatever matches it cannot leave its directory.
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Record(BaseModel):
+    """Immutable, and strict about keys: an unknown field is a mistake, not an extension."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Backbone(_Record):
+    """The frozen encoder an artifact was made from."""
+
+    name: str = Field(description="A known backbone's name, a hub id, or a directory's name.")
+    sha256: Sha256 = Field(description="Digest of its weights (model.safetensors).")
+    architecture: str = Field(description="Its family, as `model_type` in config.json.")
+    layer: int = Field(ge=0, description="The hidden layer whose token vectors the head reads.")
+    hidden_size: int = Field(gt=0)
+
+
+class HeadOrigin(_Record):
+    """Where the VAE encoder came from."""
+
+    sha256: Sha256 = Field(description="Digest of head.safetensors.")
+    corpus: str = Field(
+        description="The unlabelled sentences it was trained on, and their licence."
+    )
+    recipe: Mapping[str, Any] = Field(description="Every training setting, seed included.")
+
+
+class FileRecord(_Record):
+    """The size and digest a file must have."""
+
+    bytes: int = Field(ge=0)
+    sha256: Sha256
+
+
+class Parity(_Record):
+    """How closely the graph reproduced its reference when the artifact was assembled."""
+
+    reference: str
+    probes: int = Field(gt=0, description="Sentences compared.")
+    largest_difference: float = Field(ge=0, description="Over every element of every mixture.")
+    rank_agreement: float = Field(description="Spearman's rho of all-pairs cosine, probe set.")
+
+
+class Manifest(_Record):
+    """Everything the server needs to know, and to check, before it answers with a model."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Name
+    precision: Precision
+    created: datetime
+    lattemix_version: str
+    backbone: Backbone
+    head: HeadOrigin
+    latent_dims: int = Field(gt=0, description="L: latent variables per token.")
+    classes: int = Field(gt=1, description="C: classes of each latent variable.")
+    temperature: float = Field(gt=0, description="Already folded into the graph's weights.")
+    max_tokens: int = Field(gt=2, description="Longest input, special tokens included.")
+    token_weighting: Literal["uniform"] = "uniform"
+    recommended_metric: Metric
+    files: Mapping[Name, FileRecord]
+    parity: Parity | None = Field(None, description="None only until it has been measured.")
+    evaluation: Mapping[str, float] = Field(
+        default_factory=dict, description="Spearman x100 by `set/metric`, where it was measured."
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _has_graph_and_tokenizer(cls, files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
+        for required in (MODEL, TOKENIZER):
+            if required not in files:
+                raise ValueError(f"{required} is not listed")
+        return files
+
+    @property
+    def reference(self) -> str:
+        """The name this artifact answers to, `name:precision`."""
+        return f"{self.name}:{self.precision}"
+
+    def write(self, directory: Path) -> None:
+        """Write `manifest.json` into `directory`."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A directory whose manifest has been read."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def model(self) -> Path:
+        """The ONNX graph."""
+        return self.path / MODEL
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's definition."""
+        return self.path / TOKENIZER
+
+    @property
+    def centre(self) -> Path | None:
+        """The mean of sqrt(mixture) over the training sentences, if the recipe has one."""
+        return self.path / CENTRE if CENTRE in self.manifest.files else None
+
+    @classmethod
+    def read(cls, path: Path) -> "Artifact":
+        """Read the manifest in `path`, or say precisely why it cannot be used."""
+        return cls(path, _parse(path / MANIFEST))
+
+    def verify(self) -> "Artifact":
+        """Check that every file is there, whole and unchanged."""
+        for name, expected in self.manifest.files.items():
+            _verify_file(self.path / name, expected)
+        return self
+
+
+def describe(path: Path) -> FileRecord:
+    """Measure a file for a manifest."""
+    return FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _parse(path: Path) -> Manifest:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{path} is missing: this is not an artifact, or only part of one."
+        ) from None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ArtifactError(f"{path} is not valid JSON: {error}.") from error
+    # The version first: a newer schema would otherwise fail on whatever field happens to differ.
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ArtifactError(
+            f"{path} has schema version {version!r}, and this Latte-Mix reads {SCHEMA_VERSION}: "
+            "upgrade Latte-Mix or assemble the model again with `lattemix build`."
+        )
+    try:
+        manifest = Manifest.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ArtifactError(f"{path} is not a valid manifest: {field}: {first['msg']}.") from error
+    return manifest
+
+
+def _verify_file(path: Path, expected: FileRecord) -> None:
+    remedy = "assemble the model again with `lattemix build`."
+    try:
+        size = path.stat().st_size
+        if size != expected.bytes:
+            raise ArtifactError(
+                f"{path} has {size:,} bytes where its manifest says {expected.bytes:,}: {remedy}"
+            )
+        digest = sha256_of(path)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path} is missing: {remedy}") from None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
+    if digest != expected.sha256:
+        raise ArtifactError(
+            f"{path} is damaged: its SHA-256 is {digest[:12]}…, not {expected.sha256[:12]}… "
+            f"as its manifest says: {remedy}"
+        )

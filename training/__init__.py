@@ -1,0 +1,1 @@
+"""Offline: corpus -> frozen backbone -> VAE head -> artifact -> evaluation."""

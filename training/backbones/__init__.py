@@ -1,0 +1,1 @@
+"""Frozen backbones: where they come from, and their token vectors."""

@@ -1,0 +1,1 @@
+"""How well the similarities agree with people."""

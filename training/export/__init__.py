@@ -1,0 +1,1 @@
+"""From a head and its backbone to a published artifact, without torch."""

@@ -1,0 +1,99 @@
+"""Backbone + head -> a verified artifact in the store."""
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from app import __version__
+from model_store import Artifact, Manifest, Store
+from model_store.manifest import CENTRE, MODEL, TOKENIZER, HeadOrigin, describe
+from training.backbones.sources import BackboneError, Checkpoint, open_backbone
+from training.export import graph
+from training.export.graph import ExportError
+from training.export.parity import measure
+from training.head import Head
+
+# A right graph differs from torch by rounding alone, a few 1e-6; a wrong one by far more.
+LARGEST_DIFFERENCE = 1e-4
+
+
+def assemble(
+    head_directory: Path,
+    store: Store,
+    name: str,
+    backbone: str | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Artifact:
+    """Build, check and publish the artifact `name` from a head and its backbone.
+
+    Args:
+        head_directory: where `head.json` and `head.safetensors` are.
+        store: where the artifact goes.
+        name: what it will answer to.
+        backbone: a directory or hub id to take the backbone from, instead of the head's own.
+        tell: called with a line about each step.
+    """
+    head = Head.load(head_directory)
+    source = backbone or head.spec.backbone.name
+    tell(f"Fetching the backbone {source}")
+    with open_backbone(source) as checkpoint:
+        _check_match(checkpoint, head)
+        tell("Building the graph")
+        model = graph.build(checkpoint, head)
+        with store.publish(name, "fp32") as staging:
+            (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
+            shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
+            np.save(staging / CENTRE, head.tensors["centre"])
+            artifact = Artifact(staging, _manifest(staging, name, head))
+            tell("Checking it against the reference")
+            _check_parity(artifact, head).write(staging)
+    return store.open(f"{name}:fp32")
+
+
+def _check_match(checkpoint: Checkpoint, head: Head) -> None:
+    wanted = head.spec.backbone
+    if checkpoint.sha256 != wanted.sha256:
+        raise BackboneError(
+            f"The head was trained on {wanted.name} with weights of SHA-256 {wanted.sha256[:12]}…, "
+            f"but {checkpoint.name} has {checkpoint.sha256[:12]}…: train a head for it with "
+            "`lattemix-train train`."
+        )
+    positions = checkpoint.config.get("max_position_embeddings", head.spec.max_tokens)
+    if head.spec.max_tokens > positions:
+        raise ExportError(
+            f"The head reads up to {head.spec.max_tokens} tokens, but {checkpoint.name} has "
+            f"{positions} positions."
+        )
+
+
+def _manifest(staging: Path, name: str, head: Head) -> Manifest:
+    spec = head.spec
+    return Manifest(
+        name=name,
+        precision="fp32",
+        created=datetime.now(UTC).replace(microsecond=0),
+        lattemix_version=__version__,
+        backbone=spec.backbone,
+        head=HeadOrigin(sha256=head.sha256, corpus=spec.corpus, recipe=spec.recipe),
+        latent_dims=spec.latent_dims,
+        classes=spec.classes,
+        temperature=spec.temperature,
+        max_tokens=spec.max_tokens,
+        recommended_metric=spec.recommended_metric,
+        files={path.name: describe(path) for path in sorted(staging.iterdir())},
+        evaluation=spec.evaluation,
+    )
+
+
+def _check_parity(artifact: Artifact, head: Head) -> Manifest:
+    parity = measure(artifact, head)
+    if not parity.largest_difference <= LARGEST_DIFFERENCE:
+        raise ExportError(
+            f"The graph differs from the reference by up to {parity.largest_difference:.1e} where "
+            f"{LARGEST_DIFFERENCE:.0e} is allowed: the head, the tokenizer or this machine's ONNX "
+            "Runtime is not what it was trained with. Nothing was published."
+        )
+    return artifact.manifest.model_copy(update={"parity": parity})

@@ -1,0 +1,167 @@
+"""A trained head on disk and in numpy: what training makes, export assembles and we ship."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from model_store import LatteMixError, Metric
+from model_store.manifest import Backbone, sha256_of
+from training.recipe import Normalisation
+
+SPEC, TENSORS = "head.json", "head.safetensors"
+
+Floats = NDArray[np.float32]
+
+
+class HeadError(LatteMixError):
+    """A head is missing, damaged, or does not fit."""
+
+
+class HeadSpec(BaseModel):
+    """`head.json`: everything about a head but its numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    backbone: Backbone
+    latent_dims: int = Field(gt=0)
+    classes: int = Field(gt=1)
+    temperature: float = Field(gt=0)
+    max_tokens: int = Field(gt=2)
+    normalisation: Normalisation
+    recommended_metric: Metric
+    corpus: str
+    recipe: Mapping[str, Any]
+    probes: tuple[str, ...] = Field(min_length=2, description="Sentences with recorded mixtures.")
+    evaluation: Mapping[str, float] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The VAE's encoder with the normalisation in front of it.
+
+    `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer;
+    `mean` [H], subtracted from every token; `centre` [L, C], the mean of sqrt(mixture) over the
+    training sentences; and `probes` [P, L, C], the mixtures of the probe sentences as the torch
+    backbone and this head gave them. Whoever assembles the head must get the same ones.
+    """
+
+    spec: HeadSpec
+    tensors: Mapping[str, Floats]
+    sha256: str = ""
+
+    @property
+    def encoder(self) -> list[tuple[Floats, Floats]]:
+        """Weight [out, in] and bias [out] of each layer, first to last."""
+        depth = sum(name.startswith("encoder.") for name in self.tensors) // 2
+        names = [f"encoder.{index}" for index in range(depth)]
+        return [(self.tensors[f"{n}.weight"], self.tensors[f"{n}.bias"]) for n in names]
+
+    def distributions(self, tokens: Floats) -> Floats:
+        """Every token's latent distributions: [T, H] -> [T, L, C]."""
+        hidden = normalise(tokens, self.tensors["mean"], self.spec.normalisation)
+        *inner, (weight, bias) = self.encoder
+        for inner_weight, inner_bias in inner:
+            hidden = np.maximum(hidden @ inner_weight.T + inner_bias, 0)
+        logits = (hidden @ weight.T + bias) / self.spec.temperature
+        logits = logits.reshape(len(tokens), self.spec.latent_dims, self.spec.classes)
+        odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return odds / odds.sum(axis=-1, keepdims=True)
+
+    def mixture(self, tokens: Floats) -> Floats:
+        """A sentence's mixture, the mean of its tokens' distributions: [T, H] -> [L, C]."""
+        return self.distributions(tokens).mean(axis=0)
+
+    def centre_of(self, sentences: Iterable[Floats]) -> Floats:
+        """The mean of sqrt(mixture) over sentences, each given as token vectors: [L, C]."""
+        roots = [np.sqrt(self.mixture(tokens)) for tokens in sentences]
+        return np.mean(roots, axis=0, dtype=np.float64).astype(np.float32)
+
+    def save(self, directory: Path) -> None:
+        """Write `head.json` and `head.safetensors` into `directory`.
+
+        The encoder is stored in half precision: train it, round it (`rounded`), then measure it.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        stored = {name: _stored(name, tensor) for name, tensor in self.tensors.items()}
+        save_file(stored, directory / TENSORS)
+        (directory / TENSORS).chmod(0o644)  # safetensors writes it for the owner alone
+        text = json.dumps(self.spec.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        (directory / SPEC).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> "Head":
+        """Read a head and check that its parts agree."""
+        spec_path, tensors_path = directory / SPEC, directory / TENSORS
+        try:
+            spec = HeadSpec.model_validate_json(spec_path.read_bytes())
+            stored = load_file(tensors_path)
+        except FileNotFoundError as error:
+            raise HeadError(f"{directory} is not a head: {error.filename} is missing.") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise HeadError(f"{spec_path} is not valid: {field}: {first['msg']}.") from error
+        except (OSError, SafetensorError, ValueError) as error:
+            raise HeadError(f"{tensors_path} is damaged or unreadable: {error}.") from error
+        tensors = {name: tensor.astype(np.float32) for name, tensor in stored.items()}
+        head = cls(spec, tensors, sha256_of(tensors_path))
+        head._check(tensors_path)
+        return head
+
+    def _check(self, path: Path) -> None:
+        spec = self.spec
+        expected = {
+            "mean": (spec.backbone.hidden_size,),
+            "centre": (spec.latent_dims, spec.classes),
+            "probes": (len(spec.probes), spec.latent_dims, spec.classes),
+        }
+        for name, shape in expected.items():
+            found = self.tensors[name].shape if name in self.tensors else None
+            if found != shape:
+                raise HeadError(f"{path}: {name} has shape {found}, but {SPEC} says {shape}.")
+        try:
+            layers = self.encoder
+        except KeyError as error:
+            raise HeadError(f"{path}: {error.args[0]} is missing.") from error
+        width, code = spec.backbone.hidden_size, spec.latent_dims * spec.classes
+        for weight, bias in layers:
+            fits = weight.ndim == 2 and weight.shape[1] == width and bias.shape == weight.shape[:1]
+            width = weight.shape[0] if fits else -1
+        if not layers or width != code:
+            shapes = [weight.shape for weight, _ in layers]
+            raise HeadError(
+                f"{path}: encoder layers of shapes {shapes} do not lead from "
+                f"{spec.backbone.hidden_size} to {code} values."
+            )
+
+
+def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
+    """Prepare token vectors [T, H] for the encoder.
+
+    Equal norm is sqrt(H), which leaves each coordinate with a variance of about one.
+    """
+    if how == "none":
+        return tokens
+    centred = tokens - mean
+    if how == "centre":
+        return centred
+    norm = np.linalg.norm(centred, axis=-1, keepdims=True)
+    return centred / np.maximum(norm, 1e-12) * np.float32(np.sqrt(tokens.shape[-1]))
+
+
+def rounded(tensor: Floats) -> Floats:
+    """The values `Head.save` will keep of an encoder tensor."""
+    return tensor.astype(np.float16).astype(np.float32)
+
+
+def _stored(name: str, tensor: Floats) -> NDArray[Any]:
+    return tensor.astype(np.float16 if name.startswith("encoder.") else np.float32)
