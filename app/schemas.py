@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from model_store import Metric
 from model_store.manifest import Backbone, Parity
@@ -12,7 +12,17 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+def _unicode(text: str) -> str:
+    """JSON can spell half of a surrogate pair, which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds a lone surrogate, which is not valid Unicode") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_unicode)]
+Texts = Annotated[list[Text], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
 
 
 class _Request(BaseModel):
@@ -22,7 +32,7 @@ class _Request(BaseModel):
 class SimilarityRequest(_Request):
     """Sentence pairs to score."""
 
-    pairs: list[tuple[str, str]] = Field(
+    pairs: list[tuple[Text, Text]] = Field(
         description="Pairs of sentences.",
         examples=[[["A man is eating.", "Someone is having lunch."]]],
     )

@@ -83,7 +83,10 @@ def _dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> Scores:
 
 
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> Scores:
-    return (_dot(a, b) / np.sqrt(_dot(a, a) * _dot(b, b))).clip(-1, 1)
+    """Cosine of each two rows; 0 where one of them is the zero vector, which has no direction."""
+    norms = np.sqrt(_dot(a, a) * _dot(b, b))
+    scores = np.divide(_dot(a, b), norms, out=np.zeros_like(norms), where=norms > 0)
+    return scores.clip(-1, 1)
 
 
 def _entropy(p: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from app.cli import HEADS, StoreOption, build, run
 from app.settings import load_settings
 from model_store import Store
 from training.backbones.sources import open_backbone
+from training.head import Head
 from training.recipe import RECIPES, Recipe
 
 cli = typer.Typer(
@@ -33,6 +34,7 @@ def train(
     about: Annotated[
         str | None, typer.Option(help="The corpus in words, with its licence, for the record.")
     ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest sentence.")] = None,
     layer: Annotated[int | None, typer.Option(help="Hidden layer to read.")] = None,
     latent_dims: Annotated[int | None, typer.Option(help="L.")] = None,
     classes: Annotated[int | None, typer.Option(help="C.")] = None,
@@ -40,9 +42,8 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Same seed and corpus, same head.")] = None,
 ) -> None:
     """Train a VAE head on a frozen backbone."""
-    settings = Recipe.load(
-        recipe, layer=layer, latent_dims=latent_dims, classes=classes, steps=steps, seed=seed
-    )
+    given = {"layer": layer, "max_tokens": max_tokens, "latent_dims": latent_dims}
+    settings = Recipe.load(recipe, **given, classes=classes, steps=steps, seed=seed)
     from training.pipeline import make_head
 
     with open_backbone(backbone) as checkpoint:
@@ -71,14 +72,17 @@ def evaluate(
     head: HeadOption = HEADS / "default",
     backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="The head's, to centre the control.")] = None,
+    record: Annotated[bool, typer.Option(help="Keep the served scores in the head.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Compare served mixtures with pooling and with an untrained control, on STSb."""
     from training.evaluate.report import compare
 
     models = Store(load_settings(store=store).store)
-    for line in compare(stsb, model, head, models, backbone, corpus):
-        typer.echo(line)
+    report = compare(stsb, model, Head.load(head), models, backbone, corpus)
+    typer.echo(report.text)
+    if record:
+        report.record(head)
 
 
 def main() -> NoReturn:

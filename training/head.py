@@ -101,11 +101,12 @@ class Head:
     def load(cls, directory: Path) -> "Head":
         """Read a head and check that its parts agree."""
         spec_path, tensors_path = directory / SPEC, directory / TENSORS
+        for path in (spec_path, tensors_path):
+            if not path.is_file():
+                raise HeadError(f"{directory} is not a head: it has no {path.name}.")
         try:
             spec = HeadSpec.model_validate_json(spec_path.read_bytes())
             stored = load_file(tensors_path)
-        except FileNotFoundError as error:
-            raise HeadError(f"{directory} is not a head: {error.filename} is missing.") from error
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])

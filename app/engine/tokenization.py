@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import tokenizers
 
-from model_store import ArtifactError
+from model_store import ArtifactError, LatteMixError
+
+
+class TextError(LatteMixError):
+    """A text that no tokenizer can read."""
 
 
 class Tokens(NamedTuple):
@@ -28,12 +32,10 @@ class Tokenizer:
         self._tokenizer.enable_truncation(max_tokens)
         self.max_tokens = max_tokens
 
-    @property
-    def vocabulary_size(self) -> int:
-        """How many ids the tokenizer can produce."""
-        return self._tokenizer.get_vocab_size()
-
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         """Tokenize a batch, in parallel and without the GIL."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts))
+        try:
+            encodings = self._tokenizer.encode_batch_fast(list(texts))
+        except TypeError:  # what the Rust side makes of a lone surrogate
+            raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]

@@ -45,6 +45,15 @@ class Checkpoint:
             name or directory.resolve().name, directory, config, sha256_of(directory / WEIGHTS)
         )
 
+    def check_length(self, max_tokens: int) -> None:
+        """Refuse to read sentences longer than the backbone has positions for."""
+        positions = self.config.get("max_position_embeddings", max_tokens)
+        if max_tokens > positions:
+            raise BackboneError(
+                f"max_tokens is {max_tokens}, but {self.name} has {positions} positions: "
+                "lower it in the recipe or with --max-tokens."
+            )
+
     @property
     def weights(self) -> Path:
         """The safetensors file."""

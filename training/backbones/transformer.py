@@ -6,18 +6,23 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoModel
+from transformers.utils import logging
 
 from app.engine.tokenization import Tokenizer
 from training.backbones.sources import BackboneError, Checkpoint
 
 _BATCH = 64
 
+# Loading reports tensors a frozen encoder does not use; ours is the progress worth showing.
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+
 
 class Transformer:
     """The reference the exported graph is checked against, and what heads are trained on."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
-        self.checkpoint = checkpoint
+        checkpoint.check_length(max_tokens)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = AutoModel.from_pretrained(
             checkpoint.directory, local_files_only=True, use_safetensors=True, dtype=torch.float32

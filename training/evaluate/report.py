@@ -1,6 +1,6 @@
 """One table: what is served, beside pooling, the centred mean and an untrained encoder."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.engine import Encoder
@@ -14,39 +14,70 @@ from training.head import Floats, Head
 _CENTRE_SENTENCES = 4096
 
 
+@dataclass(frozen=True)
+class Report:
+    """Spearman x100 of each way of comparing two sentences, on one STSb file."""
+
+    benchmark: str  # "sts-dev"
+    pairs: int
+    model: str
+    pooling: dict[str, float]
+    served: dict[str, float]
+    control: dict[str, float]
+
+    @property
+    def text(self) -> str:
+        """The table."""
+        lines = [f"Spearman x100 on {self.pairs:,} pairs of {self.benchmark}.csv"]
+        lines += [_row(pooling, "cosine", score) for pooling, score in self.pooling.items()]
+        served = f"mixture, served ({self.model})"
+        lines += [_row(served, metric, score) for metric, score in self.served.items()]
+        control = "mixture, random encoder"
+        lines += [_row(control, metric, score) for metric, score in self.control.items()]
+        return "\n".join(lines)
+
+    def record(self, head_directory: Path) -> None:
+        """Keep the served scores in the head, which carries them into the artifact."""
+        head = Head.load(head_directory)
+        scores = {f"{self.benchmark}/{metric}": score for metric, score in self.served.items()}
+        evaluation = {**head.spec.evaluation, **scores}
+        replace(head, spec=head.spec.model_copy(update={"evaluation": evaluation})).save(
+            head_directory
+        )
+
+
 def compare(
     stsb: Path,
     model: str,
-    head_directory: Path,
+    head: Head,
     store: Store,
     backbone: str | None = None,
     corpus: Path | None = None,
-) -> Iterator[str]:
-    """Yield the lines of the comparison on one STSb file.
+) -> Report:
+    """Measure the model `model`, made with `head`, and what it should be compared with.
 
     The control can be measured by `centred` only if it is centred as the head was, on a corpus
     that is not the one being evaluated: give the head's own.
     """
     pairs = sts.read_stsb(stsb)
-    head = Head.load(head_directory)
+    control = sts.random_control(head)
     with open_backbone(backbone or head.spec.backbone.name) as checkpoint:
         transformer = Transformer(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
         a, b = _vectors(transformer, pairs.a), _vectors(transformer, pairs.b)
-        control = sts.random_control(head)
         if corpus:
             sentences = sample(corpus, _CENTRE_SENTENCES, seed=0)
             centre = control.centre_of(_vectors(transformer, sentences))
-            control = Head(control.spec, {**control.tensors, "centre": centre})
+            control = replace(control, tensors={**control.tensors, "centre": centre})
     encoder = Encoder(store.open(model))
     left, right = encoder.encode(pairs.a).mixtures, encoder.encode(pairs.b).mixtures
-
-    yield f"Spearman x100 on {len(pairs.gold):,} pairs of {stsb.name}"
-    for pooling, score in sts.pooling_scores(head, a, b, pairs.gold).items():
-        yield _row(pooling, "cosine", score)
-    served = sts.served_scores(left, right, encoder.centre, pairs.gold)
-    yield from (_row(f"mixture, served ({model})", m, s) for m, s in served.items())
-    untrained = sts.mixture_scores(control, a, b, pairs.gold)
-    yield from (_row("mixture, random encoder", m, s) for m, s in untrained.items())
+    return Report(
+        benchmark=stsb.stem,
+        pairs=len(pairs.gold),
+        model=model,
+        pooling=sts.pooling_scores(head, a, b, pairs.gold),
+        served=sts.served_scores(left, right, encoder.centre, pairs.gold),
+        control=sts.mixture_scores(control, a, b, pairs.gold),
+    )
 
 
 def _vectors(transformer: Transformer, sentences: list[str]) -> list[Floats]:

@@ -61,12 +61,7 @@ def _check_match(checkpoint: Checkpoint, head: Head) -> None:
             f"but {checkpoint.name} has {checkpoint.sha256[:12]}…: train a head for it with "
             "`lattemix-train train`."
         )
-    positions = checkpoint.config.get("max_position_embeddings", head.spec.max_tokens)
-    if head.spec.max_tokens > positions:
-        raise ExportError(
-            f"The head reads up to {head.spec.max_tokens} tokens, but {checkpoint.name} has "
-            f"{positions} positions."
-        )
+    checkpoint.check_length(head.spec.max_tokens)
 
 
 def _manifest(staging: Path, name: str, head: Head) -> Manifest:

@@ -1,0 +1,154 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine import Encoder
+from app.engine.encoder import batches
+from app.engine.session import ProviderError, Session
+from app.engine.tokenization import TextError, Tokenizer
+from model_store import Artifact, ArtifactError, Store
+from tests.conftest import SENTENCES
+from training.backbones.sources import Checkpoint
+from training.backbones.transformer import Transformer
+from training.head import Head
+
+
+def test_mixtures_are_what_torch_and_the_head_give(
+    encoder: Encoder, checkpoint: Checkpoint, head: Head
+) -> None:
+    reference = Transformer(checkpoint, head.spec.max_tokens)
+    vectors = reference.token_vectors(SENTENCES)
+    expected = np.stack([head.mixture(tokens.numpy()) for tokens in vectors])
+    found = encoder.encode(SENTENCES).mixtures
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_every_latent_dim_is_a_distribution(encoder: Encoder) -> None:
+    mixtures = encoder.encode(SENTENCES).mixtures
+    assert mixtures.shape == (len(SENTENCES), 4, 5)
+    assert mixtures.dtype == np.float32
+    assert (mixtures >= 0).all()
+    np.testing.assert_allclose(mixtures.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_an_answer_does_not_depend_on_its_batch(artifact: Artifact) -> None:
+    encoder = Encoder(artifact, provider="cpu", token_budget=64)
+    texts = [*SENTENCES, "dog", "a " * 30]
+    together = encoder.encode(texts)
+    backwards = encoder.encode(texts[::-1])
+    for i, text in enumerate(texts):
+        alone = encoder.encode([text])
+        np.testing.assert_allclose(together.mixtures[i], alone.mixtures[0], atol=1e-6)
+        np.testing.assert_allclose(backwards.mixtures[-1 - i], alone.mixtures[0], atol=1e-6)
+        assert together.tokens[i] == alone.tokens[0]
+
+
+def test_equal_texts_are_computed_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    run = encoder._session.run
+
+    def counting(ids, mask, pool):
+        rows.append(len(ids))
+        return run(ids, mask, pool)
+
+    monkeypatch.setattr(encoder._session, "run", counting)
+    encoding = encoder.encode(["a dog", "a man", "a dog", "a dog"])
+    assert sum(rows) == 2
+    np.testing.assert_array_equal(encoding.mixtures[0], encoding.mixtures[3])
+    assert not np.array_equal(encoding.mixtures[0], encoding.mixtures[1])
+
+
+def test_a_cut_is_reported(encoder: Encoder) -> None:
+    encoding = encoder.encode(["dog", "dog " * 14, "dog " * 15])
+    assert encoding.tokens == [3, 16, 16]
+    assert encoding.truncated == [False, False, True]
+
+
+def test_no_texts_no_mixtures(encoder: Encoder) -> None:
+    assert encoder.encode([]).mixtures.shape == (0, 4, 5)
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 100))
+def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    found = list(batches(lengths, budget))
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
+    for batch in found:
+        longest = max(lengths[i] for i in batch)
+        assert longest * len(batch) <= budget or len(batch) == 1
+
+
+def test_a_graph_of_another_shape_is_refused(artifact: Artifact) -> None:
+    manifest = artifact.manifest.model_copy(update={"latent_dims": 8})
+    message = r"gives mixture of shape \[4, 5\] per sentence, but its manifest says .*\[8, 5\]"
+    with pytest.raises(ArtifactError, match=message):
+        Session(dataclasses.replace(artifact, manifest=manifest), provider="cpu")
+
+
+def test_a_graph_with_other_inputs_is_refused(private_store: Store) -> None:
+    import onnx
+
+    artifact = private_store.open("tiny")
+    model = onnx.load(artifact.model)
+    model.graph.input[2].name = "weights"
+    for node in model.graph.node:
+        node.input[:] = ["weights" if name == "pool" else name for name in node.input]
+    onnx.save(model, artifact.model)
+    with pytest.raises(ArtifactError, match=r"'weights': .*, not .* as the contract says"):
+        Session(artifact, provider="cpu")
+
+
+def test_a_file_that_is_no_graph_is_refused(private_store: Store) -> None:
+    artifact = private_store.open("tiny")
+    artifact.model.write_bytes(b"not a graph")
+    with pytest.raises(ArtifactError, match=r"ONNX Runtime cannot load .*model\.onnx"):
+        Session(artifact, provider="cpu")
+
+
+def test_a_centre_of_another_shape_is_refused(private_store: Store) -> None:
+    artifact = private_store.open("tiny")
+    np.save(artifact.path / "centre.npy", np.zeros((2, 2), np.float32))
+    with pytest.raises(ArtifactError, match=r"centre\.npy has shape \(2, 2\), not \(4, 5\)"):
+        Encoder(artifact, provider="cpu")
+
+
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="is not a tokenizer"):
+        Tokenizer(tmp_path / "tokenizer.json", 16)
+
+
+def test_a_gpu_asked_for_and_absent_is_an_error(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(ProviderError, match=r"'cuda' was asked for.*install lattemix\[gpu\]"):
+        Session(artifact, provider="cuda")
+    assert Session(artifact, provider="auto").provider == "cpu"
+
+
+def test_a_silent_fall_back_to_the_cpu_is_an_error(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What onnxruntime-gpu does on a machine without a driver: CUDA is listed, the CPU is used.
+    listed = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    start = onnxruntime.InferenceSession
+
+    def fall_back(path, options, providers):
+        assert providers[0] == ("CUDAExecutionProvider", {"device_id": 1})
+        return start(path, options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: listed)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None, raising=False)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fall_back)
+    with pytest.raises(ProviderError, match="could not start it and fell back to 'cpu'"):
+        Session(artifact, provider="cuda", device_id=1)
+
+
+def test_half_a_surrogate_pair_is_no_text(encoder: Encoder) -> None:
+    with pytest.raises(TextError, match="lone surrogate"):
+        encoder.encode(["a", "\ud800"])

@@ -1,0 +1,151 @@
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from model_store import ArtifactError, Store, StoreError
+from model_store.store import default_root
+
+
+def names(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def publish(store: Store, content: str) -> None:
+    with store.publish("a", "fp32") as staging:
+        (staging / "file").write_text(content)
+
+
+def publish_half(store: Store, error: Exception) -> None:
+    with store.publish("a", "fp32") as staging:
+        (staging / "file").write_text("half")
+        raise error
+
+
+def test_a_name_finds_its_only_precision(store: Store) -> None:
+    assert store.open("tiny").manifest.reference == "tiny:fp32"
+    assert store.open("tiny:fp32") == store.open("tiny")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("other", r"no model 'other' in .* \(it holds tiny\): assemble .* `lattemix build`"),
+        ("tiny:int8", "'tiny' has no precision 'int8' in .*, only fp32"),
+        ("tiny:fp8", "Unknown precision 'fp8' in 'tiny:fp8': use fp32, fp16, int8"),
+        ("../tiny", "is not a model name"),
+        ("", "is not a model name"),
+        ("tiny\n", "is not a model name"),
+    ],
+)
+def test_what_cannot_be_found_is_explained(store: Store, reference: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        store.open(reference)
+
+
+def test_a_store_that_does_not_exist_holds_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "none")
+    assert store.entries() == []
+    with pytest.raises(StoreError, match="it holds nothing yet"):
+        store.open("default")
+
+
+def test_publishing_makes_all_files_appear_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.publish("a", "fp32") as staging:
+        (staging / "file").write_text("whole")
+        assert not (tmp_path / "a").exists()
+    assert names(tmp_path) == ["a/fp32/file"]
+    assert (tmp_path / "a" / "fp32").stat().st_mode & 0o777 == 0o755
+
+
+def test_publishing_again_replaces_the_whole_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.publish("a", "fp32") as staging:
+        (staging / "old").write_text("old")
+    publish(store, "new")
+    assert names(tmp_path) == ["a/fp32/file"]
+    assert (tmp_path / "a/fp32/file").read_text() == "new"
+
+
+def test_a_failed_publish_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    publish(store, "old")
+    with pytest.raises(RuntimeError, match="power cut"):
+        publish_half(store, RuntimeError("power cut"))
+    assert names(tmp_path) == ["a/fp32/file"]
+    assert (tmp_path / "a/fp32/file").read_text() == "old"
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    message = f"Cannot write to the model store {tmp_path}: No space left on device.*LATTEMIX_STORE"
+    with pytest.raises(StoreError, match=message):
+        publish_half(store, OSError(28, "No space left on device"))
+    assert names(tmp_path) == []
+
+
+def test_a_store_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Store(tmp_path / "file")
+    with (
+        pytest.raises(StoreError, match=r"Cannot write to the model store .*--store"),
+        store.publish("a", "fp32"),
+    ):
+        pytest.fail("the block must not run")
+
+
+def test_a_read_only_store_is_a_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        if os.access(tmp_path, os.W_OK):
+            pytest.skip("this user may write anywhere")
+        with pytest.raises(StoreError, match="Permission denied"):
+            publish(Store(tmp_path), "x")
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_what_a_killed_publisher_left_is_swept_once_it_is_old(tmp_path: Path) -> None:
+    fresh, stale = tmp_path / ".staging-fresh", tmp_path / ".staging-stale"
+    for left in (fresh, stale):
+        left.mkdir()
+        (left / "half").write_text("half")
+    hours_ago = time.time() - 7200
+    os.utime(stale, (hours_ago, hours_ago))
+    store = Store(tmp_path)
+    assert store.entries() == []
+    publish(store, "x")
+    assert fresh.exists()
+    assert not stale.exists()
+
+
+def test_names_cannot_leave_the_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(StoreError, match="is not a model name"), store.publish("../out", "fp32"):
+        pytest.fail("the block must not run")
+    assert not (tmp_path / "out").exists()
+
+
+def test_entries_show_what_is_refused_and_why(private_store: Store) -> None:
+    damaged = private_store.root / "damaged"
+    shutil.copytree(private_store.root / "tiny", damaged)
+    good, bad = sorted(private_store.entries(), key=lambda entry: entry.problem is not None)
+    assert (good.reference, good.problem) == ("tiny:fp32", None)
+    assert bad.reference == "damaged:fp32"
+    assert bad.artifact is None
+    assert "was moved: its manifest says tiny:fp32" in str(bad.problem)
+    with pytest.raises(ArtifactError, match="was moved"):
+        private_store.open("damaged")
+
+
+def test_the_default_root_is_the_checkouts_or_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert default_root().parts[-2:] == ("model_store", "artifacts")
+    installed = tmp_path / "site-packages" / "model_store" / "store.py"
+    monkeypatch.setattr("model_store.store.__file__", str(installed))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert default_root() == tmp_path / "data" / "lattemix" / "models"

