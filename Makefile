@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STORE ?= model_store/artifacts
 MODEL := $(STORE)/default/fp32/manifest.json
-MODEL_SOURCES := $(wildcard model_store/heads/default/*) $(wildcard training/export/*.py)
+MODEL_SOURCES := $(wildcard model_store/heads/default/head.*) $(wildcard training/export/*.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Response
 
 from app.errors import documented
@@ -33,8 +34,10 @@ def _score(body: SimilarityRequest, service: Service) -> dict[str, Any]:
     encoder = service.encoder
     encoding = encoder.encode([text for pair in body.pairs for text in pair])
     left, right = encoding.mixtures[::2], encoding.mixtures[1::2]  # [N, L, C] each
+    # The model computes in float32: more digits would only look like more precision.
     scores = {
-        metric: similarity(metric, left, right, encoder.centre).tolist() for metric in body.metrics
+        metric: similarity(metric, left, right, encoder.centre).astype(np.float32)
+        for metric in body.metrics
     }
     return {
         "model": service.model,

@@ -1,0 +1,1 @@
+"""Speed, side by side with named peers, in one run."""
