@@ -24,10 +24,10 @@ ROUNDS = 5
 COUNT = 1024
 RESULTS = Path(__file__).parent / "results"
 
-WORDS = (
-    "a the man woman child dog market river old red quickly runs eats builds sells under over "
-    "with without near because while two three city music paper water light morning evening"
-).split()
+WORDS = """
+a the man woman child dog market river old red quickly runs eats builds sells under over
+with without near because while two three city music paper water light morning evening
+""".split()
 
 
 def sentences(seed: int) -> list[str]:
