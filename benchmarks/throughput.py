@@ -24,17 +24,17 @@ ROUNDS = 5
 COUNT = 1024
 RESULTS = Path(__file__).parent / "results"
 
-WORDS = """
-a the man woman child dog market river old red quickly runs eats builds sells under over
-with without near because while two three city music paper water light morning evening
-""".split()
+VOCABULARY = (
+    "a the man woman child dog market river old red quickly runs eats builds sells under over "
+    "with without near because while two three city music paper water light morning evening"
+)
 
 
 def sentences(seed: int) -> list[str]:
     """Distinct word salads of 4 to 28 words, about as long as the sentences of STS."""
-    rng = np.random.default_rng(seed)
+    rng, words = np.random.default_rng(seed), VOCABULARY.split()
     lengths = np.clip(rng.normal(12, 5, COUNT).astype(int), 4, 28)
-    return [" ".join(rng.choice(WORDS, length)) for length in lengths]
+    return [" ".join(rng.choice(words, length)) for length in lengths]
 
 
 def rate(encode: Callable[[Sequence[str]], object], texts: Sequence[str]) -> float:
