@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from model_store import LatteMixError, Metric
-from model_store.manifest import Backbone, sha256_of
+from model_store.manifest import Backbone, Sha256, sha256_of
 from training.recipe import Normalisation
 
 SPEC, TENSORS = "head.json", "head.safetensors"
@@ -31,6 +31,7 @@ class HeadSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
+    sha256: Sha256 | None = Field(None, description="Of head.safetensors; set when it is saved.")
     backbone: Backbone
     latent_dims: int = Field(gt=0)
     classes: int = Field(gt=1)
@@ -56,7 +57,6 @@ class Head:
 
     spec: HeadSpec
     tensors: Mapping[str, Floats]
-    sha256: str = ""
 
     @property
     def encoder(self) -> list[tuple[Floats, Floats]]:
@@ -94,7 +94,8 @@ class Head:
         stored = {name: _stored(name, tensor) for name, tensor in self.tensors.items()}
         save_file(stored, directory / TENSORS)
         (directory / TENSORS).chmod(0o644)  # safetensors writes it for the owner alone
-        text = json.dumps(self.spec.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        spec = self.spec.model_copy(update={"sha256": sha256_of(directory / TENSORS)})
+        text = json.dumps(spec.model_dump(mode="json"), indent=2, ensure_ascii=False)
         (directory / SPEC).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -106,15 +107,20 @@ class Head:
                 raise HeadError(f"{directory} is not a head: it has no {path.name}.")
         try:
             spec = HeadSpec.model_validate_json(spec_path.read_bytes())
+            if (digest := sha256_of(tensors_path)) != spec.sha256:
+                raise HeadError(
+                    f"{tensors_path} is damaged: its SHA-256 is {digest[:12]}…, not "
+                    f"{str(spec.sha256)[:12]}… as {SPEC} says."
+                )
             stored = load_file(tensors_path)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             raise HeadError(f"{spec_path} is not valid: {field}: {first['msg']}.") from error
-        except (OSError, SafetensorError, ValueError) as error:
-            raise HeadError(f"{tensors_path} is damaged or unreadable: {error}.") from error
+        except (OSError, SafetensorError) as error:
+            raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
         tensors = {name: tensor.astype(np.float32) for name, tensor in stored.items()}
-        head = cls(spec, tensors, sha256_of(tensors_path))
+        head = cls(spec, tensors)
         head._check(tensors_path)
         return head
 

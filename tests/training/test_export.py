@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from app.engine import Encoder
 from model_store import Store, StoreError
+from model_store.manifest import sha256_of
 from tests.conftest import SENTENCES
 from training.backbones.sources import BackboneError, Checkpoint
 from training.backbones.transformer import Transformer
@@ -40,7 +41,7 @@ def reconfigure(directory: Path, **changes: object) -> Checkpoint:
 def test_the_artifact_says_what_it_was_made_from(store: Store, head: Head) -> None:
     manifest = store.open("tiny").manifest
     assert manifest.backbone == head.spec.backbone
-    assert manifest.head.sha256 == head.sha256
+    assert manifest.head.sha256 == head.spec.sha256
     assert manifest.head.recipe["steps"] == 30
     assert set(manifest.files) == {"model.onnx", "tokenizer.json", "centre.npy"}
     assert manifest.parity is not None
@@ -168,9 +169,8 @@ def test_more_tokens_than_positions_are_refused(
 def test_a_graph_that_does_not_match_its_reference_is_not_published(
     own_head: Path, backbone: Path, tmp_path: Path
 ) -> None:
-    tensors = load_file(own_head / "head.safetensors")
-    tensors["encoder.0.bias"] += np.float16(0.5) * np.arange(20, dtype=np.float16)
-    save_file(tensors, own_head / "head.safetensors")
+    bias = np.float16(0.5) * np.arange(20, dtype=np.float16)
+    change(**{"encoder.0.bias": bias})(own_head)
     store = Store(tmp_path / "store")
     with pytest.raises(
         ExportError, match=r"differs from the reference by up to .* Nothing was pub"
@@ -194,7 +194,19 @@ def damage_json(head: Path) -> None:
 
 def damage_bytes(head: Path) -> None:
     tensors = head / "head.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-10])
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"?")
+
+
+def no_safetensors(head: Path) -> None:
+    (head / "head.safetensors").write_bytes(b"not tensors")
+    vouch_for(head)
+
+
+def vouch_for(head: Path) -> None:
+    """Record the digest of whatever tensors there are, as if they had been saved so."""
+    spec = json.loads((head / "head.json").read_text())
+    spec["sha256"] = sha256_of(head / "head.safetensors")
+    (head / "head.json").write_text(json.dumps(spec))
 
 
 def remove_tensors(head: Path) -> None:
@@ -206,6 +218,7 @@ def change(**changes: np.ndarray | None):
         tensors = {**load_file(head / "head.safetensors"), **changes}
         kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         save_file(kept, head / "head.safetensors")
+        vouch_for(head)
 
     return damage
 
@@ -214,7 +227,8 @@ def change(**changes: np.ndarray | None):
     ("damage", "says"),
     [
         (damage_json, r"head\.json is not valid: backbone: Field required"),
-        (damage_bytes, r"head\.safetensors is damaged or unreadable"),
+        (damage_bytes, r"head\.safetensors is damaged: its SHA-256 is"),
+        (no_safetensors, r"head\.safetensors cannot be read"),
         (remove_tensors, r"is not a head: it has no head\.safetensors"),
         (change(mean=np.zeros(3)), r"mean has shape \(3,\), but head\.json says \(16,\)"),
         (change(centre=None), r"centre has shape None, but head\.json says \(4, 5\)"),

@@ -72,7 +72,7 @@ def _manifest(staging: Path, name: str, head: Head) -> Manifest:
         created=datetime.now(UTC).replace(microsecond=0),
         lattemix_version=__version__,
         backbone=spec.backbone,
-        head=HeadOrigin(sha256=head.sha256, corpus=spec.corpus, recipe=spec.recipe),
+        head=HeadOrigin(sha256=spec.sha256, corpus=spec.corpus, recipe=spec.recipe),
         latent_dims=spec.latent_dims,
         classes=spec.classes,
         temperature=spec.temperature,
