@@ -67,10 +67,10 @@ def similarity(
     wanted = _metrics(metrics)
     if not (a.strip() and b.strip()):
         raise LatteMixError("A sentence is empty or only whitespace: it has no meaning.")
-    from app.server import load_encoder
+    from app.engine import Encoder
     from app.similarity import similarity as measure
 
-    encoder = load_encoder(load_settings(model=model, store=store))
+    encoder = Encoder.load(load_settings(model=model, store=store))
     encoding = encoder.encode([a, b])
     left, right = encoding.mixtures[:1], encoding.mixtures[1:]
     for name in wanted:

@@ -12,7 +12,6 @@ from app.limits import BodyLimit
 from app.routes import embed, similarity, status
 from app.routes.common import Service
 from app.settings import Settings, load_settings
-from model_store import Store
 
 _DESCRIPTION = """\
 Semantic similarity with latent categorical mixtures. A sentence is represented by the average of
@@ -23,7 +22,7 @@ its tokens' latent distributions; two sentences are compared by comparing those 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Load the model and return the service; raise `LatteMixError` if it cannot be served."""
     settings = settings or load_settings()
-    encoder = load_encoder(settings)
+    encoder = Encoder.load(settings)
     worker = Worker(settings.max_waiting)
 
     @asynccontextmanager
@@ -40,14 +39,3 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for family in (similarity, embed, status):
         app.include_router(family.router)
     return app
-
-
-def load_encoder(settings: Settings) -> Encoder:
-    """Open the model the settings name, verified, on the device they ask for."""
-    return Encoder(
-        Store(settings.store).open(settings.model),
-        provider=settings.provider,
-        threads=settings.threads,
-        device_id=settings.device_id,
-        token_budget=settings.token_budget,
-    )

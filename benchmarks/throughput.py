@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from app.server import load_encoder
+from app.engine import Encoder
 from app.settings import load_settings
 from training.backbones.sources import open_backbone
 
@@ -46,7 +46,7 @@ def rate(encode: Callable[[Sequence[str]], object], texts: Sequence[str]) -> flo
 
 def main() -> None:
     """Run the comparison, print it and keep it in `benchmarks/results/`."""
-    engine = load_encoder(load_settings(model="default"))
+    engine = Encoder.load(load_settings(model="default"))
     with open_backbone(BACKBONE) as checkpoint:
         peer = SentenceTransformer(str(checkpoint.directory), device="cpu")  # with mean pooling
     contestants: dict[str, Callable[[Sequence[str]], object]] = {

@@ -82,8 +82,8 @@ class Head:
 
     def centre_of(self, sentences: Iterable[Floats]) -> Floats:
         """The mean of sqrt(mixture) over sentences, each given as token vectors: [L, C]."""
-        roots = [np.sqrt(self.mixture(tokens)) for tokens in sentences]
-        return np.mean(roots, axis=0, dtype=np.float64).astype(np.float32)
+        roots = np.stack([np.sqrt(self.mixture(tokens)) for tokens in sentences])
+        return roots.mean(axis=0, dtype=np.float64).astype(np.float32)
 
     def save(self, directory: Path) -> None:
         """Write `head.json` and `head.safetensors` into `directory`.

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from app.engine.session import Session
 from app.engine.tokenization import Tokenizer, Tokens
-from app.settings import Provider
-from model_store import Artifact, ArtifactError, Manifest
+from app.settings import Provider, Settings
+from model_store import Artifact, ArtifactError, Manifest, Store
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,17 @@ class Encoder:
         self.provider = self._session.provider
         self.centre = _load_centre(artifact)  # [L, C], or None
         self.encode(["Ready."])  # the first run allocates; a user should not wait for it
+
+    @classmethod
+    def load(cls, settings: Settings) -> "Encoder":
+        """Open the model the settings name, verified, on the device they ask for."""
+        return cls(
+            Store(settings.store).open(settings.model),
+            provider=settings.provider,
+            threads=settings.threads,
+            device_id=settings.device_id,
+            token_budget=settings.token_budget,
+        )
 
     def encode(self, texts: Sequence[str]) -> Encoding:
         """Return the mixture of every text, in order. Equal texts are computed once."""

@@ -31,7 +31,7 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
-    def constant(self, name: str, value: NDArray[Any]) -> str:
+    def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
         """Store a weight under `name`."""
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name

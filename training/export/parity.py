@@ -31,5 +31,5 @@ def _all_pairs(mixtures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _spearman(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    ranks = [np.argsort(np.argsort(values)) for values in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks_a, ranks_b = (np.argsort(np.argsort(values)) for values in (a, b))
+    return float(np.corrcoef(ranks_a, ranks_b)[0, 1])
