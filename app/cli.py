@@ -1,21 +1,16 @@
 """`lattemix`: serve a model, compare sentences, assemble and list models."""
 
-import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
+from typing import Annotated, NoReturn, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from app.settings import Provider, Settings, load_settings
+from app.settings import Provider, load_settings
 from model_store import LatteMixError, Metric, Store
 from model_store.store import Entry
-
-if TYPE_CHECKING:
-    import uvicorn
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -40,19 +35,9 @@ def serve(
 ) -> None:
     """Serve a model over HTTP."""
     settings = load_settings(host=host, port=port, model=model, store=store, provider=provider)
-    # The port first: finding it taken should not cost a model load.
-    listener = _listen(settings)
-    import uvicorn
+    from app.run import run
 
-    from app.server import create_app
-
-    application = create_app(settings)
-    config = uvicorn.Config(application, log_level=settings.log_level, timeout_graceful_shutdown=30)
-    server = _announcing(uvicorn.Server(config), listener, settings)
-    # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, lambda *_: sys.exit(0))
-    server.run(sockets=[listener])
+    run(settings)
 
 
 @cli.command()
@@ -131,55 +116,11 @@ def _row(entry: Entry) -> str:
     return f"{entry.reference:<24} {size:6.1f} MB  {shape:<8} {manifest.backbone.name}  verified"
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """Bind the address, or say who must move."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        raise LatteMixError(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
-            "Choose another address with --host and --port, or LATTEMIX_HOST and LATTEMIX_PORT."
-        ) from error
-    return listener
-
-
-def _announcing(
-    server: "uvicorn.Server", listener: socket.socket, settings: Settings
-) -> "uvicorn.Server":
-    """Make `server` print what to try once it really answers."""
-    startup = server.startup
-
-    async def announced(sockets: list[socket.socket] | None = None) -> None:
-        await startup(sockets)
-        if server.started:
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            _tell(_things_to_try(f"http://{host}:{listener.getsockname()[1]}"))
-
-    server.startup = announced  # type: ignore[method-assign]
-    return server
-
-
-def _things_to_try(url: str) -> str:
-    pairs = '{"pairs": [["A man is eating.", "Someone is having lunch."]]}'
-    return f"""
-Latte-Mix is ready. Three things to try:
-  curl {url}/similarity -H 'content-type: application/json' -d '{pairs}'
-  curl {url}/info
-  open {url}/docs in a browser
-"""
-
-
 def _tell(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def run(command: Callable[[], None], program: str) -> NoReturn:
+def complete(command: Callable[[], None], program: str) -> NoReturn:
     """Run a command line so that a failure is one sentence and a non-zero exit."""
     try:
         command()
@@ -211,4 +152,4 @@ _EXTRAS = {
 
 def main() -> NoReturn:
     """Entry point of `lattemix`."""
-    run(cli, "lattemix")
+    complete(cli, "lattemix")

@@ -1,6 +1,5 @@
 """One error shape, `{"error", "error_type"}`, and one table of status codes."""
 
-import logging
 from typing import Literal, cast
 
 from fastapi import FastAPI, Request
@@ -12,20 +11,26 @@ from starlette.exceptions import HTTPException
 from app.engine.worker import OverloadedError
 from app.similarity import MetricError
 
-log = logging.getLogger("lattemix")
-
 ErrorType = Literal[
-    "Empty", "NotFound", "MethodNotAllowed", "TooLarge", "Validation", "Backend", "Overloaded"
+    "Empty",
+    "NotFound",
+    "MethodNotAllowed",
+    "TooLarge",
+    "Validation",
+    "Backend",
+    "Overloaded",
+    "Internal",
 ]
 
-STATUS: dict[ErrorType, int] = {
-    "Empty": 400,
-    "NotFound": 404,
-    "MethodNotAllowed": 405,
-    "TooLarge": 413,
-    "Validation": 422,
-    "Backend": 424,
-    "Overloaded": 429,
+ERRORS: dict[ErrorType, tuple[int, str]] = {
+    "Empty": (400, "There is nothing to work on: an empty list, or a text without content."),
+    "NotFound": (404, "There is no such endpoint."),
+    "MethodNotAllowed": (405, "The endpoint does not take this method."),
+    "TooLarge": (413, "The body, or the number of sentences in it, is over its limit."),
+    "Validation": (422, "A field is missing, unknown or of the wrong kind; the message names it."),
+    "Backend": (424, "The model failed on this request."),
+    "Overloaded": (429, "Too many requests are waiting; `Retry-After` says when to try again."),
+    "Internal": (500, "A fault of the service's own."),
 }
 
 
@@ -40,13 +45,14 @@ class ApiError(HTTPException):
     """A failed request: its kind gives the status code, its message goes to the client."""
 
     def __init__(self, error_type: ErrorType, message: str, headers: dict[str, str] | None = None):
-        super().__init__(STATUS[error_type], message, headers)
+        super().__init__(ERRORS[error_type][0], message, headers)
         self.error_type = error_type
 
 
 def documented(*error_types: ErrorType) -> dict[int | str, dict[str, object]]:
     """OpenAPI's `responses` for an endpoint that can fail in these ways."""
-    return {STATUS[kind]: {"model": ErrorResponse, "description": kind} for kind in error_types}
+    described = [ERRORS[kind] for kind in error_types]
+    return {code: {"model": ErrorResponse, "description": text} for code, text in described}
 
 
 def install(app: FastAPI) -> None:
@@ -80,12 +86,8 @@ def install(app: FastAPI) -> None:
         return _answer(ApiError("Overloaded", str(error), {"Retry-After": "1"}))
 
     @app.exception_handler(Exception)
-    async def backend(request: Request, error: Exception) -> JSONResponse:
-        # The traceback is for the operator; it holds no sentence, since arguments are not printed.
-        log.error("Inference failed", exc_info=error)
-        return _answer(
-            ApiError("Backend", "The model could not answer; the server's log says why.")
-        )
+    async def internal(request: Request, error: Exception) -> JSONResponse:
+        return _answer(ApiError("Internal", "The service failed; its log says why."))
 
 
 def _answer(error: ApiError) -> JSONResponse:

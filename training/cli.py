@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.cli import HEADS, StoreOption, build, run
+from app.cli import HEADS, StoreOption, build, complete
 from app.settings import load_settings
 from model_store import Store
 from training.backbones.sources import open_backbone
@@ -87,4 +87,4 @@ def evaluate(
 
 def main() -> NoReturn:
     """Entry point of `lattemix-train`."""
-    run(cli, "lattemix-train")
+    complete(cli, "lattemix-train")

@@ -1,5 +1,6 @@
 """What the endpoints share: the loaded service, the limits on texts, and fast JSON."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -11,6 +12,9 @@ from app.engine import Encoder
 from app.engine.worker import Worker
 from app.errors import ApiError
 from app.settings import Settings
+from model_store import LatteMixError
+
+log = logging.getLogger("lattemix")
 
 T = TypeVar("T")
 
@@ -29,8 +33,15 @@ class Service:
         return self.encoder.manifest.name
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do the work away from the event loop."""
-        return await self.worker.run(job)
+        """Do the work away from the event loop; what fails in it is the model's fault."""
+        try:
+            return await self.worker.run(job)
+        except LatteMixError:
+            raise
+        except Exception as error:
+            # For the operator. Tracebacks show code, not values, so no sentence is logged.
+            log.exception("The model failed")
+            raise ApiError("Backend", "The model failed; the server's log says why.") from error
 
     def check(self, field: str, texts: list[tuple[str, str]]) -> None:
         """Refuse too many texts, or empty ones; each comes with its place in the request."""

@@ -126,7 +126,7 @@ def test_a_missing_extra_is_named(module: str, extra: str) -> None:
     with pytest.raises(
         SystemExit, match=rf"this needs {module}: pip install 'lattemix\[{extra}\]'"
     ):
-        cli.run(command, "lattemix")
+        cli.complete(command, "lattemix")
 
 
 def test_a_bug_is_not_dressed_up_as_a_missing_extra() -> None:
@@ -134,7 +134,7 @@ def test_a_bug_is_not_dressed_up_as_a_missing_extra() -> None:
         raise ModuleNotFoundError("No module named 'typo'", name="typo")
 
     with pytest.raises(ModuleNotFoundError, match="typo"):
-        cli.run(command, "lattemix")
+        cli.complete(command, "lattemix")
 
 
 @pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])

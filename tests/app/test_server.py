@@ -183,6 +183,13 @@ def test_a_failing_model_is_the_backends_fault(
     assert "secret sentence" not in caplog.text
 
 
+def test_a_fault_of_our_own_has_the_same_shape(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(client.app.state, "service")  # type: ignore[attr-defined]
+    assert failure(client.get("/info"))[:2] == (500, "Internal")
+
+
 def test_a_model_without_a_centre_refuses_the_centred_metric(client: TestClient) -> None:
     encoder = client.app.state.service.encoder  # type: ignore[attr-defined]
     encoder.centre = None
