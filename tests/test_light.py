@@ -1,9 +1,12 @@
 """The server stays light: what it imports, and who may import whom."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from model_store import Artifact
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,3 +60,15 @@ def test_export_needs_no_torch() -> None:
     command = [sys.executable, "-c", code]
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.strip() == "set()"
+
+
+def test_onnx_runtime_keeps_no_record_of_us(tmp_path: Path, artifact: Artifact) -> None:
+    # With its telemetry on, it writes a device id and a queue of events under the cache directory.
+    code = (
+        "from pathlib import Path\nfrom app.engine import Encoder\nfrom model_store import Artifact\n"
+        f"Encoder(Artifact.read(Path({str(artifact.path)!r}))).encode(['a dog'])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "ORT_DISABLE_TELEMETRY")}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
