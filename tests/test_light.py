@@ -64,10 +64,12 @@ def test_export_needs_no_torch() -> None:
 
 def test_onnx_runtime_keeps_no_record_of_us(tmp_path: Path, artifact: Artifact) -> None:
     # With its telemetry on, it writes a device id and a queue of events under the cache directory.
-    code = (
-        "from pathlib import Path\nfrom app.engine import Encoder\nfrom model_store import Artifact\n"
-        f"Encoder(Artifact.read(Path({str(artifact.path)!r}))).encode(['a dog'])"
-    )
+    code = f"""
+from pathlib import Path
+from app.engine import Encoder
+from model_store import Artifact
+Encoder(Artifact.read(Path({str(artifact.path)!r}))).encode(["a dog"])
+"""
     environment = {k: v for k, v in os.environ.items() if k not in ("CI", "ORT_DISABLE_TELEMETRY")}
     environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment)
