@@ -1,0 +1,44 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_store import LatteMixError
+from training.wordnet import sentences
+
+NOUNS = """\
+  1 This software and database is being provided | under a licence of many words
+00001740 03 n 01 entity 0 001 ~ 00001930 n 0000 | that which is perceived to exist
+00002137 03 n 01 haste 0 000 | overly eager speed; "in haste he forgot his book"; "haste!"
+"""
+VERBS = (
+    '00003000 29 v 01 able 0 000 | be (usually followed by `to\'); "we were able to buy a car"\n'
+)
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path) -> Path:
+    (tmp_path / "data.noun").write_text(NOUNS, encoding="latin-1")
+    (tmp_path / "data.verb").write_text(VERBS, encoding="latin-1")
+    return tmp_path
+
+
+def test_definitions_and_examples_of_four_words_or_more(wordnet: Path) -> None:
+    assert list(sentences(wordnet)) == [
+        "that which is perceived to exist",
+        "in haste he forgot his book",
+        "be (usually followed by `to')",
+        "we were able to buy a car",
+    ]
+
+
+def test_from_the_command_line(wordnet: Path) -> None:
+    command = [sys.executable, "-m", "training.wordnet", str(wordnet)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines() == list(sentences(wordnet))
+
+
+def test_a_directory_without_wordnet(tmp_path: Path) -> None:
+    with pytest.raises(LatteMixError, match="holds no WordNet"):
+        list(sentences(tmp_path))
