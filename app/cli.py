@@ -50,8 +50,6 @@ def similarity(
 ) -> None:
     """Compare two sentences, without a server."""
     wanted = _metrics(metrics)
-    if not (a.strip() and b.strip()):
-        raise LatteMixError("A sentence is empty or only whitespace: it has no meaning.")
     from app.engine import Encoder
     from app.similarity import similarity as measure
 
@@ -126,6 +124,9 @@ def complete(command: Callable[[], None], program: str) -> NoReturn:
         command()
     except LatteMixError as error:
         sys.exit(f"{program}: {error}")
+    except OSError as error:  # a path that cannot be read or written, whoever met it
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"{program}: {where}{error.strerror or error}.")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

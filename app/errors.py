@@ -71,11 +71,13 @@ def install(app: FastAPI) -> None:
             return _answer(
                 ApiError("MethodNotAllowed", message, cast(dict[str, str], error.headers))
             )
-        return _answer(ApiError("Validation", str(error.detail)))
+        return _answer(ApiError("Validation", "The body is not valid JSON."))  # FastAPI's 400
 
     @app.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> JSONResponse:
-        return _answer(ApiError("Validation", "; ".join(map(_sentence, error.errors()[:3])) + "."))
+        first, *rest = error.errors()
+        more = f" (and {len(rest)} more)" if rest else ""
+        return _answer(ApiError("Validation", f"{_sentence(first)}{more}."))
 
     @app.exception_handler(MetricError)
     async def metric(request: Request, error: MetricError) -> JSONResponse:
@@ -96,10 +98,13 @@ def _answer(error: ApiError) -> JSONResponse:
 
 
 def _sentence(problem: dict[str, object]) -> str:
-    """`pairs[3][0]: Input should be a valid string`, never echoing the input itself."""
+    """`pairs[3][0]: Input should be a valid string`, never echoing a value."""
     place = ""
     for part in cast(tuple[str | int, ...], problem["loc"])[1:]:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
     if problem["type"] == "json_invalid":
         return "The body is not valid JSON"
-    return f"{place or 'The body'}: {problem['msg']}"
+    if not place:
+        return "The body should be a JSON object, sent with content-type: application/json"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{place if len(place) <= 80 else place[:80] + '…'}: {message}"

@@ -49,9 +49,10 @@ def _listen(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)  # claims the port; until then another could bind it too
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
+        reason = getattr(error, "strerror", None) or error
         raise LatteMixError(
-            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}. "
+            f"Cannot listen on {settings.host}:{settings.port}: {reason}. "
             "Choose another address with --host and --port, or LATTEMIX_HOST and LATTEMIX_PORT."
         ) from error
     return listener

@@ -1,8 +1,8 @@
 """The API's requests and answers; their descriptions and examples are its documentation."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 from model_store import Metric
 from model_store.manifest import Backbone, Parity
@@ -21,8 +21,12 @@ def _unicode(text: str) -> str:
     return text
 
 
+# Lists stop at the first wrong item: a body of a million of them must not make a million errors.
 Text = Annotated[str, AfterValidator(_unicode)]
-Texts = Annotated[list[Text], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+Texts = Annotated[
+    list[Text], FailFast(), BeforeValidator(_as_list, json_schema_input_type=str | list[str])
+]
+Pairs = Annotated[list[tuple[Text, Text]], FailFast()]
 
 
 class _Request(BaseModel):
@@ -32,13 +36,14 @@ class _Request(BaseModel):
 class SimilarityRequest(_Request):
     """Sentence pairs to score."""
 
-    pairs: list[tuple[Text, Text]] = Field(
+    pairs: Pairs = Field(
         description="Pairs of sentences.",
         examples=[[["A man is eating.", "Someone is having lunch."]]],
     )
     metrics: list[Metric] = Field(
         ["cosine", "js"],
         min_length=1,
+        max_length=len(get_args(Metric)),
         description="Which similarities to return for every pair. Higher is always more similar.",
         examples=[["cosine", "js"]],
     )

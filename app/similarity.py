@@ -33,7 +33,7 @@ def js(a: Mixtures, b: Mixtures) -> Scores:
 def l2(a: Mixtures, b: Mixtures) -> Scores:
     """Minus the Euclidean distance of the flattened mixtures: in [-sqrt(2L), 0]."""
     distance: Scores = np.linalg.norm(_flat(a) - _flat(b), axis=-1)
-    return -distance
+    return 0 - distance  # not -distance: a zero would become -0
 
 
 def bhattacharyya(a: Mixtures, b: Mixtures) -> Scores:

@@ -124,4 +124,6 @@ def encoder(artifact: Artifact) -> Encoder:
 
 @pytest.fixture
 def settings(store: Store) -> Settings:
-    return Settings(store=store.root, model="tiny", max_inputs=8, max_body_bytes=4096)
+    return Settings(
+        store=store.root, model="tiny", max_inputs=8, max_characters=500, max_body_bytes=4096
+    )

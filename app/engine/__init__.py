@@ -1,5 +1,6 @@
 """From text to mixtures."""
 
 from app.engine.encoder import Encoder, Encoding
+from app.engine.tokenization import EmptyTextError, TextError
 
-__all__ = ["Encoder", "Encoding"]
+__all__ = ["EmptyTextError", "Encoder", "Encoding", "TextError"]

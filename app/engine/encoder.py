@@ -1,5 +1,6 @@
 """Text to mixtures: tokenize, batch by similar length, run, put back in order."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.engine.session import Session
-from app.engine.tokenization import Tokenizer, Tokens
+from app.engine.tokenization import EmptyTextError, Tokenizer, Tokens
 from app.settings import Provider, Settings
-from model_store import Artifact, ArtifactError, Manifest, Store
+from model_store import Artifact, ArtifactError, LatteMixError, Manifest, Store
+
+
+class StoppedError(LatteMixError):
+    """The encoder was told to stop before it was done."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Encoder:
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
         self._session = Session(artifact, provider, threads, device_id)
         self._token_budget = token_budget
+        self._stopping = threading.Event()
         self.provider = self._session.provider
         self.centre = _load_centre(artifact)  # [L, C], or None
         self.encode(["Ready."])  # the first run allocates; a user should not wait for it
@@ -54,10 +60,12 @@ class Encoder:
     def encode(self, texts: Sequence[str]) -> Encoding:
         """Return the mixture of every text, in order. Equal texts are computed once."""
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokens = self._tokenizer(list(distinct))
+        tokens = self._tokenize(list(distinct), texts)
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
         for batch in batches([len(t.ids) for t in tokens], self._token_budget):
+            if self._stopping.is_set():
+                raise StoppedError("The service is stopping.")
             mixtures[batch] = self._run([tokens[i] for i in batch])
         places = [distinct[text] for text in texts]
         return Encoding(
@@ -65,6 +73,16 @@ class Encoder:
             [len(tokens[i].ids) for i in places],
             [tokens[i].truncated for i in places],
         )
+
+    def stop(self) -> None:
+        """Give up what is being encoded, at its next batch."""
+        self._stopping.set()
+
+    def _tokenize(self, distinct: list[str], texts: Sequence[str]) -> list[Tokens]:
+        try:
+            return self._tokenizer(distinct)
+        except EmptyTextError as error:
+            raise EmptyTextError(texts.index(distinct[error.index])) from None
 
     def _run(self, batch: list[Tokens]) -> NDArray[np.float32]:
         shape = (len(batch), max(len(tokens.ids) for tokens in batch))

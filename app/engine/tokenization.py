@@ -13,6 +13,16 @@ class TextError(LatteMixError):
     """A text that no tokenizer can read."""
 
 
+class EmptyTextError(TextError):
+    """A text in which the model finds nothing to read; `index` is its place in the batch."""
+
+    reason = "is empty: the model finds no words in it"
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"Text {index + 1} {self.reason}.")
+        self.index = index
+
+
 class Tokens(NamedTuple):
     """One text as the model sees it."""
 
@@ -30,12 +40,15 @@ class Tokenizer:
             raise ArtifactError(f"{path} is not a tokenizer: {error}.") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
-        self.max_tokens = max_tokens
+        self._special_tokens = self._tokenizer.num_special_tokens_to_add(False)
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        """Tokenize a batch, in parallel and without the GIL."""
+        """Tokenize a batch, in parallel and without the GIL; refuse what holds no tokens."""
         try:
             encodings = self._tokenizer.encode_batch_fast(list(texts))
         except TypeError:  # what the Rust side makes of a lone surrogate
             raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
+        for index, encoding in enumerate(encodings):
+            if len(encoding.ids) <= self._special_tokens:
+                raise EmptyTextError(index)
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]

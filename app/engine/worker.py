@@ -36,5 +36,5 @@ class Worker:
             self._pending -= 1
 
     def close(self) -> None:
-        """Finish what is running and drop the thread."""
-        self._executor.shutdown()
+        """Drop what waits, wait for what runs."""
+        self._executor.shutdown(cancel_futures=True)

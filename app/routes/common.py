@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from fastapi import Depends, Request, Response
 
-from app.engine import Encoder
+from app.engine import EmptyTextError, Encoder, Encoding
 from app.engine.worker import Worker
 from app.errors import ApiError
 from app.settings import Settings
@@ -36,27 +36,38 @@ class Service:
         """Do the work away from the event loop; what fails in it is the model's fault."""
         try:
             return await self.worker.run(job)
-        except LatteMixError:
+        except (LatteMixError, ApiError):
             raise
         except Exception as error:
             # For the operator. Tracebacks show code, not values, so no sentence is logged.
             log.exception("The model failed")
             raise ApiError("Backend", "The model failed; the server's log says why.") from error
 
-    def check(self, field: str, texts: list[tuple[str, str]]) -> None:
-        """Refuse too many texts, or empty ones; each comes with its place in the request."""
+    def check(self, field: str, texts: list[str], place: Callable[[int], str]) -> None:
+        """Refuse too many texts, too long ones or empty ones; `place` names the i-th."""
         if not texts:
             raise ApiError("Empty", f"{field} is empty: send at least one.")
-        limit = self.settings.max_inputs
-        if len(texts) > limit:
+        most, longest = self.settings.max_inputs, self.settings.max_characters
+        if len(texts) > most:
             raise ApiError(
                 "TooLarge",
-                f"{field} holds {len(texts):,} sentences, more than the {limit:,} of "
+                f"{field} holds {len(texts):,} sentences, more than the {most:,} of "
                 "LATTEMIX_MAX_INPUTS: send several requests, or raise it.",
             )
-        for place, text in texts:
-            if not text.strip():
-                raise ApiError("Empty", f"{place} is empty or only whitespace: it has no meaning.")
+        for index, text in enumerate(texts):
+            if len(text) > longest:
+                raise ApiError(
+                    "TooLarge",
+                    f"{place(index)} has {len(text):,} characters, more than the {longest:,} of "
+                    "LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
+                )
+
+    def encode(self, texts: list[str], place: Callable[[int], str]) -> Encoding:
+        """Encode on the worker's thread, naming a text that has nothing to encode."""
+        try:
+            return self.encoder.encode(texts)
+        except EmptyTextError as error:
+            raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
 
 
 def _service(request: Request) -> Service:

@@ -18,13 +18,17 @@ router = APIRouter(tags=["embed"])
 )
 async def embed(body: EmbedRequest, service: Loaded) -> Response:
     """Return each sentence's mixture: L distributions over C classes."""
-    service.check("inputs", [(f"inputs[{i}]", text) for i, text in enumerate(body.inputs)])
+    service.check("inputs", body.inputs, _place)
     # Serialising thousands of floats is work too: it stays off the event loop.
     return await service.run(lambda: json(_mixtures(body.inputs, service)))
 
 
+def _place(index: int) -> str:
+    return f"inputs[{index}]"
+
+
 def _mixtures(texts: list[str], service: Service) -> dict[str, Any]:
-    encoding = service.encoder.encode(texts)
+    encoding = service.encode(texts, _place)
     return {
         "model": service.model,
         "shape": encoding.mixtures.shape[1:],

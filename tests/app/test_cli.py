@@ -46,7 +46,9 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["similarity", "a", " "], "A sentence is empty or only whitespace"),
+        (["similarity", "a", " "], "Text 2 is empty: the model finds no words in it"),
+        (["serve", "--host", "a..b"], "Cannot listen on a..b:8000"),
+        (["models", "--store", "x" * 300], "File name too long"),
         (["similarity", "a", "b", "--metrics", "euclid"], "--metrics euclid: choose among cosine"),
         (["similarity", "a", "b", "--model", "none"], "There is no model 'none'"),
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),

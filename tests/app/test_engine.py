@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine import Encoder
-from app.engine.encoder import batches
+from app.engine import EmptyTextError, Encoder, TextError
+from app.engine.encoder import StoppedError, batches
 from app.engine.session import ProviderError, Session
-from app.engine.tokenization import TextError, Tokenizer
+from app.engine.tokenization import Tokenizer
+from app.settings import Settings
 from model_store import Artifact, ArtifactError, Store
 from tests.conftest import SENTENCES
 from training.backbones.sources import Checkpoint
@@ -152,3 +153,33 @@ def test_a_silent_fall_back_to_the_cpu_is_an_error(
 def test_half_a_surrogate_pair_is_no_text(encoder: Encoder) -> None:
     with pytest.raises(TextError, match="lone surrogate"):
         encoder.encode(["a", "\ud800"])
+
+
+def test_a_text_without_tokens_is_named_by_its_place(encoder: Encoder) -> None:
+    with pytest.raises(EmptyTextError, match="Text 4 is empty") as caught:
+        encoder.encode(["a", "dog", "a", " "])
+    assert caught.value.index == 3
+
+
+def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = []
+    start = onnxruntime.InferenceSession
+
+    def watching(path, session_options, providers):
+        options.append((session_options.intra_op_num_threads, providers))
+        return start(path, session_options, providers=providers)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", watching)
+    settings = Settings(
+        store=store.root, model="tiny", threads=3, token_budget=7, provider="cpu", device_id=2
+    )
+    encoder = Encoder.load(settings)
+    assert options == [(3, ["CPUExecutionProvider"])]
+    assert encoder._token_budget == 7
+
+
+def test_a_stopped_encoder_gives_up_at_the_next_batch(artifact: Artifact) -> None:
+    encoder = Encoder(artifact, provider="cpu")
+    encoder.stop()
+    with pytest.raises(StoppedError, match="The service is stopping"):
+        encoder.encode(["a dog"])

@@ -14,6 +14,8 @@ from app.server import create_app
 from app.settings import Settings
 from app.similarity import cosine, js
 
+JSON = {"content-type": "application/json"}
+
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
@@ -56,9 +58,9 @@ def test_every_metric_can_be_asked_for(client: TestClient) -> None:
 
 
 def test_a_cut_sentence_is_reported_in_its_place(client: TestClient) -> None:
-    request = {"pairs": [["dog", "dog " * 20]]}
-    (scores,) = client.post("/similarity", json=request).json()["similarities"]
-    assert scores["truncated"] == [False, True]
+    request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]]}
+    first, second = client.post("/similarity", json=request).json()["similarities"]
+    assert (first["truncated"], second["truncated"]) == ([False, True], [True, False])
 
 
 def test_embed_returns_the_mixtures(client: TestClient, encoder: Encoder) -> None:
@@ -88,10 +90,30 @@ def test_health_and_info(client: TestClient) -> None:
     ("path", "body", "expected", "says"),
     [
         ("/similarity", {"pairs": []}, (400, "Empty"), "pairs is empty"),
-        ("/similarity", {"pairs": [["a", " \t"]]}, (400, "Empty"), "pairs[0][1] is empty or only"),
+        (
+            "/similarity",
+            {"pairs": [["a", " \t"]]},
+            (400, "Empty"),
+            "pairs[0][1] is empty: the model finds no words",
+        ),
         ("/embed", {"inputs": []}, (400, "Empty"), "inputs is empty"),
         ("/embed", {"inputs": ["a", ""]}, (400, "Empty"), "inputs[1] is empty"),
         ("/similarity", {}, (422, "Validation"), "pairs: Field required"),
+        ("/similarity", [], (422, "Validation"), "The body should be a JSON object, sent with"),
+        ("/embed", {"inputs": ["a", " ", 1, 2]}, (422, "Validation"), "inputs[2]: Input should be"),
+        ("/embed", {"inputs": "a", "k" * 500: 1}, (422, "Validation"), "k…: Extra inputs"),
+        (
+            "/similarity",
+            {"pairs": [["a", "b"]], "metrics": ["js"] * 6},
+            (422, "Validation"),
+            "metrics: List should have at most 5 items",
+        ),
+        (
+            "/embed",
+            {"inputs": ["a", "b" * 501]},
+            (413, "TooLarge"),
+            "inputs[1] has 501 characters, more than the 500 of LATTEMIX_MAX_CHARACTERS",
+        ),
         ("/similarity", {"pairs": "a"}, (422, "Validation"), "pairs: Input should be a valid list"),
         ("/similarity", {"pairs": [["a"]]}, (422, "Validation"), "pairs[0][1]: Field required"),
         ("/similarity", {"pairs": [["a", 1]]}, (422, "Validation"), "pairs[0][1]: Input should be"),
@@ -138,7 +160,7 @@ def test_bad_input_gets_its_code_and_a_sentence(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"inputs": "\\ud800"}'])
 def test_a_body_that_is_no_text(client: TestClient, content: bytes) -> None:
-    response = client.post("/embed", content=content, headers={"content-type": "application/json"})
+    response = client.post("/embed", content=content, headers=JSON)
     assert failure(response)[:2] == (422, "Validation")
     assert client.get("/health").status_code == 200
 
@@ -150,16 +172,37 @@ def test_odd_but_real_text_is_answered(client: TestClient, text: str) -> None:
     assert np.isfinite(response.json()["embeddings"]).all()
 
 
-def test_a_body_is_refused_while_it_streams(client: TestClient) -> None:
-    taken = []
+def test_a_body_is_refused_while_it_streams(settings: Settings) -> None:
+    app, taken = create_app(settings), 0
+    answer: list[dict[str, object]] = []
 
-    def endless() -> Iterator[bytes]:
-        for i in range(100):
-            taken.append(i)
-            yield b" " * 1024
+    async def receive() -> dict[str, object]:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": b" " * 1024, "more_body": taken < 1000}
 
-    response = client.post("/embed", content=endless())
-    assert failure(response)[:2] == (413, "TooLarge")
+    async def send(message: dict[str, object]) -> None:
+        answer.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers}
+    asyncio.run(app(scope | {"query_string": b"", "root_path": ""}, receive, send))
+    assert answer[0]["status"] == 413
+    assert taken == 5  # 5 x 1,024 is the first to exceed 4,096
+
+
+def test_a_million_wrong_items_are_one_error(settings: Settings) -> None:
+    # Each error costs memory and time on the event loop; only the first is worth making.
+    roomy = settings.model_copy(update={"max_body_bytes": 4_000_000})
+    content = b'{"inputs": [' + b"1," * 1_000_000 + b"1]}"
+    with TestClient(create_app(roomy)) as client:
+        response = client.post("/embed", content=content, headers=JSON)
+    assert failure(response)[2] == "inputs[0]: Input should be a valid string."
+
+
+def test_a_form_is_told_what_to_send(client: TestClient) -> None:
+    message = failure(client.post("/embed", data={"inputs": "a"}))[2]
+    assert message.endswith("sent with content-type: application/json.")
 
 
 def test_unknown_places_and_methods(client: TestClient) -> None:
