@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STORE ?= model_store/artifacts
-MODEL := $(STORE)/default/fp32/manifest.json
-MODEL_SOURCES := $(wildcard model_store/heads/default/head.*) $(wildcard training/export/*.py)
+STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
+ARTIFACT := $(STORE)/default/fp32/manifest.json
+ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py training/export/*.py) \
+  training/head.py training/backbones/sources.py
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
@@ -19,10 +20,10 @@ help:
 	@echo "make bench   measure speed beside a named peer"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
-serve: $(VENV)/.serve $(MODEL)
+serve: $(VENV)/.serve $(ARTIFACT)
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
-test: $(VENV)/.dev $(MODEL)
+test: $(VENV)/.dev $(ARTIFACT)
 	$(BIN)/pytest --cov
 
 lint: $(VENV)/.dev
@@ -34,7 +35,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.bench $(MODEL)
+bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput
 
 clean:
@@ -42,7 +43,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The model is order-only on the environment: a new package does not make it old.
-$(MODEL): $(MODEL_SOURCES) | $(VENV)/.serve
+$(ARTIFACT): $(ARTIFACT_SOURCES) | $(VENV)/.serve
 	@$(BIN)/lattemix build
 
 $(VENV)/.serve: EXTRAS := cpu,export

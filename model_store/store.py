@@ -1,5 +1,6 @@
 """Where artifacts live: `<root>/<name>/<precision>/`. List them, resolve a name, publish safely."""
 
+import ctypes
 import os
 import re
 import shutil
@@ -18,6 +19,9 @@ PRECISIONS = cast(tuple[Precision, ...], get_args(Precision))
 
 _STAGING = ".staging-"
 _STALE_SECONDS = 3600
+
+# Linux's renameat2(2): relative to the working directory, and exchange the two names.
+_HERE, _EXCHANGE = -100, 2
 
 
 def default_root() -> Path:
@@ -51,21 +55,21 @@ class Store:
     def open(self, reference: str) -> Artifact:
         """Find `name` or `name:precision` and verify it; raise `StoreError` or `ArtifactError`."""
         name, precision = self._resolve(reference)
-        artifact = Artifact.read(self.root / name / precision)
-        if artifact.manifest.reference != f"{name}:{precision}":
-            raise ArtifactError(
-                f"{artifact.path} was moved: its manifest says {artifact.manifest.reference}."
-            )
-        return artifact.verify()
+        try:
+            return self._verified(name, precision)
+        except ArtifactError:
+            # It may have been replaced between reading its manifest and its files: look again.
+            return self._verified(name, precision)
 
     @contextmanager
     def publish(self, name: str, precision: Precision) -> Iterator[Path]:
         """Yield a directory to fill; it becomes `name:precision` if the block succeeds.
 
         Files are written beside the store's own, flushed to disk and renamed into place as a
-        whole. If the block raises, or the process dies, nothing that can be loaded has appeared.
+        whole. If the block raises, or the process dies, nothing that can be loaded has appeared,
+        and what was published before is still there.
         """
-        _check_name(name)
+        check_name(name)
         target = self.root / name / precision
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -77,15 +81,25 @@ class Store:
             yield staging
             _flush(staging)
             target.parent.mkdir(exist_ok=True)
-            self._swap(staging, target)
+            _put(staging, target)
         except OSError as error:
+            if error.filename and not Path(error.filename).is_relative_to(self.root):
+                raise  # something the block was reading
             raise self._unwritable(error) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
+    def _verified(self, name: str, precision: Precision) -> Artifact:
+        artifact = Artifact.read(self.root / name / precision)
+        if artifact.manifest.reference != f"{name}:{precision}":
+            raise ArtifactError(
+                f"{artifact.path} was moved: its manifest says {artifact.manifest.reference}."
+            )
+        return artifact.verify()
+
     def _resolve(self, reference: str) -> tuple[str, Precision]:
         name, _, wanted = reference.partition(":")
-        _check_name(name)
+        check_name(name)
         if wanted and wanted not in PRECISIONS:
             raise StoreError(
                 f"Unknown precision {wanted!r} in {reference!r}: use {', '.join(PRECISIONS)}."
@@ -118,17 +132,6 @@ class Store:
         except ArtifactError as error:
             return Entry(reference, None, str(error))
 
-    def _swap(self, staging: Path, target: Path) -> None:
-        """Put `staging` where `target` is; an old artifact leaves whole, by a rename too."""
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.root))
-            target.rename(retired / "old")
-            staging.rename(target)
-            shutil.rmtree(retired, ignore_errors=True)
-        else:
-            staging.rename(target)
-        _sync_directory(target.parent)
-
     def _sweep(self) -> None:
         """Remove what publishers that were killed left behind."""
         for left in self.root.glob(f"{_STAGING}*"):
@@ -142,12 +145,37 @@ class Store:
         )
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse what cannot be a model's name, before any work is done for it."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise StoreError(
             f"{name!r} is not a model name: use up to 64 letters, digits, dots, dashes and "
             "underscores, starting with a letter or digit."
         )
+
+
+def _put(staging: Path, target: Path) -> None:
+    """Make `staging` be `target`; an old one changes places with it, to be removed as staging."""
+    if target.exists():
+        _exchange(staging, target)
+    else:
+        staging.rename(target)
+    _sync_directory(target.parent)
+
+
+def _exchange(a: Path, b: Path) -> None:
+    """Swap two directories at once where the system can, else by two renames, undone on failure."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 and renameat2(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0:
+        return
+    aside = a.with_name(a.name + "-old")
+    b.rename(aside)
+    try:
+        a.rename(b)
+    except OSError:
+        aside.rename(b)
+        raise
+    aside.rename(a)
 
 
 def _flush(directory: Path) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from app.cli import HEADS, StoreOption, build, complete
 from app.settings import load_settings
-from model_store import Store
+from model_store import LatteMixError, Store
 from training.backbones.sources import open_backbone
 from training.head import Head
 from training.recipe import RECIPES, Recipe
@@ -42,6 +42,8 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Same seed and corpus, same head.")] = None,
 ) -> None:
     """Train a VAE head on a frozen backbone."""
+    if out.exists() and not out.is_dir():
+        raise LatteMixError(f"--out {out} is a file: a head is a directory.")
     given = {"layer": layer, "max_tokens": max_tokens, "latent_dims": latent_dims}
     settings = Recipe.load(recipe, **given, classes=classes, steps=steps, seed=seed)
     from training.pipeline import make_head

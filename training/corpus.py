@@ -10,8 +10,8 @@ from model_store import LatteMixError
 def sample(path: Path, count: int, seed: int) -> list[str]:
     """Draw `count` distinct sentences from a text file of one sentence a line.
 
-    The file is streamed and only the sample is kept, so its size does not matter; the draw is
-    uniform over distinct lines met (reservoir sampling) and the same for the same seed and file.
+    The file is streamed: only the sample is kept, and a hash of each distinct line. The draw is
+    uniform over distinct lines (reservoir sampling) and the same for the same seed and file.
     """
     try:
         with path.open(encoding="utf-8") as lines:

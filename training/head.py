@@ -44,6 +44,13 @@ class HeadSpec(BaseModel):
     probes: tuple[str, ...] = Field(min_length=2, description="Sentences with recorded mixtures.")
     evaluation: Mapping[str, float] = Field(default_factory=dict)
 
+    def write(self, directory: Path) -> None:
+        """Write `head.json`, whole or not at all."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        new = directory / f"{SPEC}.new"
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(directory / SPEC)
+
 
 @dataclass(frozen=True)
 class Head:
@@ -92,11 +99,12 @@ class Head:
         """
         directory.mkdir(parents=True, exist_ok=True)
         stored = {name: _stored(name, tensor) for name, tensor in self.tensors.items()}
-        save_file(stored, directory / TENSORS)
-        (directory / TENSORS).chmod(0o644)  # safetensors writes it for the owner alone
-        spec = self.spec.model_copy(update={"sha256": sha256_of(directory / TENSORS)})
-        text = json.dumps(spec.model_dump(mode="json"), indent=2, ensure_ascii=False)
-        (directory / SPEC).write_text(text + "\n", encoding="utf-8")
+        new = directory / f"{TENSORS}.new"
+        save_file(stored, new)
+        new.chmod(0o644)  # safetensors writes it for the owner alone
+        spec = self.spec.model_copy(update={"sha256": sha256_of(new)})
+        new.replace(directory / TENSORS)
+        spec.write(directory)
 
     @classmethod
     def load(cls, directory: Path) -> "Head":

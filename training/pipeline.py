@@ -9,6 +9,7 @@ from model_store.manifest import Backbone
 from training import corpus
 from training.backbones.sources import Checkpoint
 from training.backbones.transformer import Transformer
+from training.export import graph
 from training.head import Floats, Head, HeadSpec, normalise, rounded
 from training.probes import PROBES
 from training.recipe import Recipe
@@ -20,6 +21,7 @@ _CENTRE_SENTENCES = 4096
 
 def make_head(checkpoint: Checkpoint, corpus_path: Path, recipe: Recipe, about_corpus: str) -> Head:
     """Train a head for `checkpoint` on the sentences in `corpus_path`."""
+    graph.check(checkpoint)
     backbone = Transformer(checkpoint, recipe.max_tokens, recipe.layer)
     sentences = corpus.sample(corpus_path, recipe.max_sentences, recipe.seed)
     vectors = [states.numpy() for states in backbone.token_vectors(sentences, progress=True)]

@@ -47,7 +47,7 @@ class Recipe(BaseModel):
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise LatteMixError(f"Cannot read the recipe {path}: {error.strerror}.") from error
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # not TOML, or not even UTF-8
             raise LatteMixError(f"The recipe {path} is not valid TOML: {error}.") from error
         settings |= {key: value for key, value in overrides.items() if value is not None}
         try:

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -43,8 +42,3 @@ def mlp(widths: list[int]) -> nn.Sequential:
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), HIDDEN_ACTIVATION()]
     return nn.Sequential(*layers[:-1])
-
-
-def token_distributions(logits: Tensor, temperature: float) -> Tensor:
-    """The distributions used at inference, without noise: softmax(logits / temperature)."""
-    return torch.softmax(logits / temperature, dim=-1)

@@ -1,5 +1,6 @@
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -68,6 +69,59 @@ def test_publishing_again_replaces_the_whole_artifact(tmp_path: Path) -> None:
     publish(store, "new")
     assert names(tmp_path) == ["a/fp32/file"]
     assert (tmp_path / "a/fp32/file").read_text() == "new"
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "two renames"])
+def test_a_reader_never_finds_the_store_without_the_model(
+    private_store: Store, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    if not exchange:
+        monkeypatch.setattr("model_store.store.ctypes.CDLL", lambda *_, **__: object())
+    source = private_store.open("tiny").path
+    files = {path.name: path.read_bytes() for path in source.iterdir()}
+    stop, failures = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                private_store.open("tiny")
+            except Exception as error:
+                failures.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(50):
+        with private_store.publish("tiny", "fp32") as staging:
+            for name, content in files.items():
+                (staging / name).write_bytes(content)
+    stop.set()
+    reader.join()
+    assert private_store.open("tiny").path == source
+    assert names(private_store.root) == sorted(f"tiny/fp32/{name}" for name in files)
+    if exchange:
+        assert failures == []
+
+
+def test_a_failed_second_rename_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    publish(store, "old")
+    monkeypatch.setattr("model_store.store.ctypes.CDLL", lambda *_, **__: object())
+    rename = Path.rename
+
+    def fail_into_place(self: Path, target: Path) -> Path:
+        if self.name.startswith(".staging-") and not self.name.endswith("-old"):
+            raise OSError(5, "Input/output error", str(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_into_place)
+    with pytest.raises(StoreError, match="Input/output error"):
+        publish(store, "new")
+    assert (tmp_path / "a/fp32/file").read_text() == "old"
+
+
+def test_a_fault_of_what_is_read_is_not_blamed_on_the_store(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
+        publish_half(Store(tmp_path / "store"), FileNotFoundError(2, "gone", "/source/file"))
 
 
 def test_a_failed_publish_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -95,6 +96,29 @@ def test_from_corpus_to_evaluation_on_the_command_line(
     assert set(recorded) == {f"sts-dev/{metric}" for metric in sts.METRICS}
     served = next(line for line in lines if line.startswith("mixture, served (mine)"))
     assert float(served.split()[-1]) == recorded["sts-dev/cosine"]
+
+
+def test_scores_of_another_model_are_not_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+    store: Store,
+    backbone: Path,
+    stsb: Path,
+    tmp_path: Path,
+    head: Head,
+) -> None:
+    other = dataclasses.replace(head, tensors={**head.tensors, "mean": head.tensors["mean"] + 1})
+    other.save(tmp_path / "other")
+    options = ["--model", "tiny", "--store", store.root, "--backbone", backbone, "--record"]
+    code = run(monkeypatch, "evaluate", "--stsb", stsb, "--head", tmp_path / "other", *options)
+    assert "The model 'tiny' was not made with this head" in str(code)
+    assert Head.load(tmp_path / "other").spec.evaluation == {}
+
+
+def test_a_file_in_the_heads_place_is_found_before_training(
+    monkeypatch: pytest.MonkeyPatch, corpus: Path, backbone: Path
+) -> None:
+    code = run(monkeypatch, "train", "--corpus", corpus, "--out", corpus, "--backbone", backbone)
+    assert "is a file: a head is a directory" in str(code)
 
 
 def test_what_was_trained_and_what_is_served_score_the_same(

@@ -105,11 +105,17 @@ def test_layers_above_the_chosen_one_are_left_out(checkpoint: Checkpoint, head: 
     assert not any(name.startswith("encoder.layer.1.") for name in names)
 
 
-def test_a_checkpoint_with_a_task_head_exports_the_same(
+def old(name: str) -> str:
+    """A tensor's name as bert-base-uncased has it."""
+    name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+    return "bert." + name.replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+def test_a_checkpoint_with_a_task_head_and_old_names_exports_the_same(
     own_backbone: Path, checkpoint: Checkpoint, head: Head
 ) -> None:
     weights = load_file(own_backbone / "model.safetensors")
-    renamed = {f"bert.{name}": tensor for name, tensor in weights.items()}
+    renamed = {old(name): tensor for name, tensor in weights.items()}
     save_file({**renamed, "cls.bias": np.zeros(3)}, own_backbone / "model.safetensors")
     found = graph.build(Checkpoint.read(own_backbone), head)
     assert found.SerializeToString() == graph.build(checkpoint, head).SerializeToString()
@@ -156,6 +162,13 @@ def test_another_backbone_than_the_heads_is_refused(
     with pytest.raises(BackboneError, match=r"The head was trained on tiny-bert.*train a head"):
         assemble(head_directory, store, "m", str(own_backbone))
     assert store.entries() == []
+
+
+def test_a_wrong_name_is_refused_before_anything_is_fetched(
+    head_directory: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match="'my head' is not a model name"):
+        assemble(head_directory, Store(tmp_path), "my head", "/no/backbone/is/looked/for")
 
 
 def test_more_tokens_than_positions_are_refused(

@@ -1,3 +1,5 @@
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +8,10 @@ import torch
 
 from model_store import LatteMixError
 from training import corpus as corpora
+from training import objective
 from training.backbones.sources import BackboneError, Checkpoint
 from training.backbones.transformer import Transformer
+from training.export.graph import ExportError
 from training.head import Head, normalise
 from training.pipeline import make_head
 from training.recipe import RECIPES, Recipe
@@ -129,3 +133,54 @@ def test_a_wrong_recipe_is_explained(tmp_path: Path, text: str, says: str) -> No
     path.write_text(text)
     with pytest.raises(LatteMixError, match=says):
         Recipe.load(path)
+
+
+def test_code_that_comes_with_a_backbone_is_never_run(backbone: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(backbone, tmp_path / "b"))
+    (directory / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.X", "AutoModel": "evil.Y"}}
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BackboneError, match="cannot be loaded"):
+        Transformer(Checkpoint.read(directory), 16)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_damaged_weights_are_a_sentence(backbone: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(backbone, tmp_path / "b"))
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(BackboneError, match="b cannot be loaded"):
+        Transformer(Checkpoint.read(directory), 16)
+
+
+def test_what_cannot_be_exported_is_not_trained_on(
+    backbone: Path, corpus: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(backbone, tmp_path / "b"))
+    config = json.loads((directory / "config.json").read_text()) | {"model_type": "gpt2"}
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ExportError, match="cannot be exported yet"):
+        make_head(Checkpoint.read(directory), corpus, recipe, "x")
+
+
+def test_the_recipe_reaches_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def watching(batch, reconstruction, logits, beta, free_bits):
+        seen.append((len(batch), beta, free_bits))
+        return objective.negative_elbo(batch, reconstruction, logits, beta, free_bits)
+
+    temperatures = []
+    sample = torch.nn.functional.gumbel_softmax
+
+    def sampling(logits, tau, dim):
+        temperatures.append(tau)
+        return sample(logits, tau=tau, dim=dim)
+
+    monkeypatch.setattr("training.trainer.negative_elbo", watching)
+    monkeypatch.setattr("training.vae.functional.gumbel_softmax", sampling)
+    settings = {"latent_dims": 2, "classes": 3, "batch_tokens": 7, "free_bits": 0.2}
+    train(tokens(), Recipe(steps=5, temperature=0.7, **settings), progress=False)
+    assert seen == [(7, beta, 0.2) for beta in (0, 0.25, 0.5, 0.75, 1)]
+    assert temperatures == [0.7] * 5

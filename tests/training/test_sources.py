@@ -89,6 +89,8 @@ def test_an_installed_package_is_used_where_it_is(
     monkeypatch.syspath_prepend(str(site))
     with open_backbone("carried") as checkpoint:
         assert checkpoint.directory == site / "carrier" / "model"
+    (site / "carrier" / "model" / "tokenizer.json").write_text("{}")
+    refuse("carried", r"tokenizer\.json is not the public model's.*Reinstall carrier-model==1.0")
 
 
 def test_a_directory_is_a_backbone(backbone: Path) -> None:
@@ -123,6 +125,8 @@ def test_a_config_that_is_not_json(backbone: Path, tmp_path: Path) -> None:
     shutil.copytree(backbone, tmp_path / "b")
     (tmp_path / "b" / "config.json").write_text("{")
     refuse(str(tmp_path / "b"), "is not valid JSON")
+    (tmp_path / "b" / "config.json").write_text("[]")
+    refuse(str(tmp_path / "b"), "does not say its model_type")
 
 
 def test_the_hub_is_asked_for_three_files_only(
@@ -152,6 +156,8 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse("someone/model", r"Cannot fetch 'someone/model' from the hub: no route to host$")
 
 
-@pytest.mark.parametrize("reference", ["unheard-of", "/no/such/place", "./nor/this"])
+@pytest.mark.parametrize(
+    "reference", ["unheard-of", "/no/such/place", "./nor/this", "~nobody-here/x"]
+)
 def test_what_is_no_backbone_is_explained(reference: str) -> None:
-    refuse(reference, "give a directory, a hub id")
+    refuse(reference, "give --backbone a directory, a hub id")

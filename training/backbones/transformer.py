@@ -24,9 +24,17 @@ class Transformer:
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
         checkpoint.check_length(max_tokens)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = AutoModel.from_pretrained(
-            checkpoint.directory, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
+        try:
+            self.model = AutoModel.from_pretrained(
+                checkpoint.directory,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,  # unset, transformers would ask, and take "y" for consent
+                dtype=torch.float32,
+            )
+        except Exception as error:  # a damaged file, an unknown family: they share no base
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise BackboneError(f"{checkpoint.name} cannot be loaded: {reason}") from error
         self.model.eval().requires_grad_(False).to(self.device)
         depth = self.model.config.num_hidden_layers
         self.layer = depth if layer is None else layer

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.engine import Encoder
-from model_store import Store
+from model_store import LatteMixError, Store
 from training.backbones.sources import open_backbone
 from training.backbones.transformer import Transformer
 from training.corpus import sample
@@ -38,12 +38,10 @@ class Report:
 
     def record(self, head_directory: Path) -> None:
         """Keep the served scores in the head, which carries them into the artifact."""
-        head = Head.load(head_directory)
+        spec = Head.load(head_directory).spec
         scores = {f"{self.benchmark}/{metric}": score for metric, score in self.served.items()}
-        evaluation = {**head.spec.evaluation, **scores}
-        replace(head, spec=head.spec.model_copy(update={"evaluation": evaluation})).save(
-            head_directory
-        )
+        evaluation = {**spec.evaluation, **scores}
+        spec.model_copy(update={"evaluation": evaluation}).write(head_directory)
 
 
 def compare(
@@ -59,16 +57,23 @@ def compare(
     The control can be measured by `centred` only if it is centred as the head was, on a corpus
     that is not the one being evaluated: give the head's own.
     """
+    artifact = store.open(model)
+    if artifact.manifest.head.sha256 != head.spec.sha256:
+        raise LatteMixError(
+            f"The model {model!r} was not made with this head: name its own with --model, or "
+            "assemble it again with `lattemix build`."
+        )
     pairs = sts.read_stsb(stsb)
     control = sts.random_control(head)
     with open_backbone(backbone or head.spec.backbone.name) as checkpoint:
+        checkpoint.check_digest(head.spec.backbone)
         transformer = Transformer(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
         a, b = _vectors(transformer, pairs.a), _vectors(transformer, pairs.b)
         if corpus:
             sentences = sample(corpus, _CENTRE_SENTENCES, seed=0)
             centre = control.centre_of(_vectors(transformer, sentences))
             control = replace(control, tensors={**control.tensors, "centre": centre})
-    encoder = Encoder(store.open(model))
+    encoder = Encoder(artifact)
     left, right = encoder.encode(pairs.a).mixtures, encoder.encode(pairs.b).mixtures
     return Report(
         benchmark=stsb.stem,

@@ -29,9 +29,12 @@ def read_stsb(path: Path) -> Pairs:
     """Read an `sts-{train,dev,test}.csv`: tab-separated, score and sentences in columns 5 to 7."""
     pairs = Pairs([], [], [])
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a sentence may hold other characters that count as line ends there.
+        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except OSError as error:
         raise LatteMixError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise LatteMixError(f"{path} is not UTF-8 text: {error}.") from error
     for number, line in enumerate(lines, start=1):
         columns = line.split("\t")  # quotes are text here, so not the csv module
         try:

@@ -10,7 +10,8 @@ import numpy as np
 from app import __version__
 from model_store import Artifact, Manifest, Store
 from model_store.manifest import CENTRE, MODEL, TOKENIZER, HeadOrigin, describe
-from training.backbones.sources import BackboneError, Checkpoint, open_backbone
+from model_store.store import check_name
+from training.backbones.sources import open_backbone
 from training.export import graph
 from training.export.graph import ExportError
 from training.export.parity import measure
@@ -36,11 +37,13 @@ def assemble(
         backbone: a directory or hub id to take the backbone from, instead of the head's own.
         tell: called with a line about each step.
     """
+    check_name(name)
     head = Head.load(head_directory)
     source = backbone or head.spec.backbone.name
     tell(f"Fetching the backbone {source}")
     with open_backbone(source) as checkpoint:
-        _check_match(checkpoint, head)
+        checkpoint.check_digest(head.spec.backbone)
+        checkpoint.check_length(head.spec.max_tokens)
         tell("Building the graph")
         model = graph.build(checkpoint, head)
         with store.publish(name, "fp32") as staging:
@@ -51,17 +54,6 @@ def assemble(
             tell("Checking it against the reference")
             _check_parity(artifact, head).write(staging)
     return store.open(f"{name}:fp32")
-
-
-def _check_match(checkpoint: Checkpoint, head: Head) -> None:
-    wanted = head.spec.backbone
-    if checkpoint.sha256 != wanted.sha256:
-        raise BackboneError(
-            f"The head was trained on {wanted.name} with weights of SHA-256 {wanted.sha256[:12]}…, "
-            f"but {checkpoint.name} has {checkpoint.sha256[:12]}…: train a head for it with "
-            "`lattemix-train train`."
-        )
-    checkpoint.check_length(head.spec.max_tokens)
 
 
 def _manifest(staging: Path, name: str, head: Head) -> Manifest:

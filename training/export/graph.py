@@ -52,15 +52,26 @@ class Graph:
         return self.op(kind, *inputs, domain=FUSED, **attributes)
 
 
-def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
-    """Return the graph `input_ids, attention_mask, pool -> mixture` of a backbone and a head."""
-    family = checkpoint.config.get("model_type")
-    backbone = _FAMILIES.get(str(family))
-    if backbone is None:
+def check(checkpoint: Checkpoint) -> None:
+    """Refuse a backbone that cannot be exported, before anything is trained on it."""
+    config = checkpoint.config
+    family = config["model_type"]
+    if family not in _FAMILIES:
         raise ExportError(
             f"{checkpoint.name} is of the family {family!r}, which cannot be exported yet: "
             f"{', '.join(_FAMILIES)} can."
         )
+    activation = config.get("hidden_act")
+    if activation != "gelu":
+        raise ExportError(f"Activation {activation!r} cannot be exported yet: gelu can.")
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise ExportError("Only absolute position embeddings can be exported yet.")
+
+
+def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
+    """Return the graph `input_ids, attention_mask, pool -> mixture` of a backbone and a head."""
+    check(checkpoint)
+    backbone = _FAMILIES[checkpoint.config["model_type"]]
     try:
         weights = load_file(checkpoint.weights)
     except (OSError, SafetensorError, ValueError) as error:
@@ -78,9 +89,9 @@ def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
 
 def _bert(graph: Graph, config: Mapping[str, Any], weights: Tensors, layers: int) -> str:
     """Token vectors [B, S, H] of BERT's hidden layer `layers`."""
-    _check_bert(config, layers)
-    # Checkpoints with a task head name the encoder's tensors "bert.…".
-    weights = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
+    if layers > config["num_hidden_layers"]:
+        raise ExportError(f"Layer {layers} was asked for, of {config['num_hidden_layers']}.")
+    weights = {_modern(name): tensor for name, tensor in weights.items()}
     epsilon = config["layer_norm_eps"]
 
     def weight(name: str) -> str:
@@ -117,6 +128,14 @@ def _bert(graph: Graph, config: Mapping[str, Any], weights: Tensors, layers: int
     return x
 
 
+def _modern(name: str) -> str:
+    """Checkpoints with a task head say "bert.…", the oldest LayerNorms "gamma" and "beta"."""
+    name = name.removeprefix("bert.")
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
+
+
 def _bert_embeddings(graph: Graph, weights: Tensors, epsilon: float) -> str:
     """LayerNorm(word + position + first segment): the embedding layer, [B, S, H]."""
     positions = weights["embeddings.position_embeddings.weight"]
@@ -142,15 +161,6 @@ def _stack(weights: Tensors, block: str) -> tuple[NDArray[np.float32], NDArray[n
     matrices = [weights[f"{part}.weight"].astype(np.float32).T for part in parts]
     biases = [weights[f"{part}.bias"].astype(np.float32) for part in parts]
     return np.concatenate(matrices, axis=1), np.concatenate(biases)
-
-
-def _check_bert(config: Mapping[str, Any], layers: int) -> None:
-    if config["hidden_act"] != "gelu":
-        raise ExportError(f"Activation {config['hidden_act']!r} cannot be exported yet: gelu can.")
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise ExportError("Only absolute position embeddings can be exported yet.")
-    if layers > config["num_hidden_layers"]:
-        raise ExportError(f"Layer {layers} was asked for, of {config['num_hidden_layers']}.")
 
 
 _FAMILIES: dict[str, Callable[[Graph, Mapping[str, Any], Tensors, int], str]] = {"bert": _bert}
