@@ -39,7 +39,7 @@ bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput
 
 clean:
-	rm -rf $(VENV) model_store/artifacts build dist .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The model is order-only on the environment: a new package does not make it old.
