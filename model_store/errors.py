@@ -1,5 +1,13 @@
 """Errors a user can act on: each message is a sentence that names what is wrong and what to do."""
 
+from pydantic import ValidationError
+
+
+def first_problem(error: ValidationError) -> str:
+    """What pydantic found wrong first, as `field.of.field: reason`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
 
 class LatteMixError(Exception):
     """Base of every error Latte-Mix raises on purpose; its message is meant for the user."""

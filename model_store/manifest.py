@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from model_store.errors import ArtifactError
+from model_store.errors import ArtifactError, first_problem
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -184,9 +184,7 @@ def _parse(path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise ArtifactError(f"{path} is not a valid manifest: {field}: {first['msg']}.") from error
+        raise ArtifactError(f"{path} is not a valid manifest: {first_problem(error)}.") from error
     return manifest
 
 

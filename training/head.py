@@ -13,10 +13,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from model_store import LatteMixError, Metric
+from model_store.errors import first_problem
 from model_store.manifest import Backbone, Sha256, sha256_of
 from training.recipe import Normalisation
 
 SPEC, TENSORS = "head.json", "head.safetensors"
+
+CENTRE_SENTENCES = 4096  # enough for a mean that no longer moves
 
 Floats = NDArray[np.float32]
 
@@ -122,9 +125,7 @@ class Head:
                 )
             stored = load_file(tensors_path)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise HeadError(f"{spec_path} is not valid: {field}: {first['msg']}.") from error
+            raise HeadError(f"{spec_path} is not valid: {first_problem(error)}.") from error
         except (OSError, SafetensorError) as error:
             raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
         tensors = {name: tensor.astype(np.float32) for name, tensor in stored.items()}

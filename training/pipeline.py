@@ -10,13 +10,11 @@ from training import corpus
 from training.backbones.sources import Checkpoint
 from training.backbones.transformer import Transformer
 from training.export import graph
-from training.head import Floats, Head, HeadSpec, normalise, rounded
+from training.head import CENTRE_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
 from training.probes import PROBES
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import CategoricalVAE
-
-_CENTRE_SENTENCES = 4096
 
 
 def make_head(checkpoint: Checkpoint, corpus_path: Path, recipe: Recipe, about_corpus: str) -> Head:
@@ -48,7 +46,7 @@ def make_head(checkpoint: Checkpoint, corpus_path: Path, recipe: Recipe, about_c
         probes=PROBES,
     )
     tensors = {"mean": mean, **encoder_tensors(vae)}
-    return measured(Head(spec, tensors), backbone, vectors[:_CENTRE_SENTENCES])
+    return measured(Head(spec, tensors), backbone, vectors[:CENTRE_SENTENCES])
 
 
 def encoder_tensors(vae: CategoricalVAE) -> dict[str, Floats]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model_store import LatteMixError, Metric
+from model_store.errors import first_problem
 
 Normalisation = Literal["none", "centre", "centre-equal-norm"]
 
@@ -53,6 +54,4 @@ class Recipe(BaseModel):
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise LatteMixError(f"In the recipe {path}, {field}: {first['msg']}.") from error
+            raise LatteMixError(f"In the recipe {path}, {first_problem(error)}.") from error

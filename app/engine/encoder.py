@@ -44,7 +44,8 @@ class Encoder:
         self._stopping = threading.Event()
         self.provider = self._session.provider
         self.centre = _load_centre(artifact)  # [L, C], or None
-        self.encode(["Ready."])  # the first run allocates; a user should not wait for it
+        # The first run allocates; a user should not wait for it. Every vocabulary has an id 0.
+        self._run([Tokens([0], truncated=False, empty=False)])
 
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
@@ -58,9 +59,16 @@ class Encoder:
         )
 
     def encode(self, texts: Sequence[str]) -> Encoding:
-        """Return the mixture of every text, in order. Equal texts are computed once."""
+        """Return the mixture of every text, in order. Equal texts are computed once.
+
+        Raises:
+            EmptyTextError: for the first text in which the model finds no words.
+        """
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokens = self._tokenize(list(distinct), texts)
+        tokens = self._tokenizer(list(distinct))
+        for text, index in distinct.items():
+            if tokens[index].empty:
+                raise EmptyTextError(texts.index(text))
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
         for batch in batches([len(t.ids) for t in tokens], self._token_budget):
@@ -77,12 +85,6 @@ class Encoder:
     def stop(self) -> None:
         """Give up what is being encoded, at its next batch."""
         self._stopping.set()
-
-    def _tokenize(self, distinct: list[str], texts: Sequence[str]) -> list[Tokens]:
-        try:
-            return self._tokenizer(distinct)
-        except EmptyTextError as error:
-            raise EmptyTextError(texts.index(distinct[error.index])) from None
 
     def _run(self, batch: list[Tokens]) -> NDArray[np.float32]:
         shape = (len(batch), max(len(tokens.ids) for tokens in batch))

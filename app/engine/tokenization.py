@@ -14,7 +14,7 @@ class TextError(LatteMixError):
 
 
 class EmptyTextError(TextError):
-    """A text in which the model finds nothing to read; `index` is its place in the batch."""
+    """A text in which the model finds nothing to read; `index` is its place in the list."""
 
     reason = "is empty: the model finds no words in it"
 
@@ -28,6 +28,7 @@ class Tokens(NamedTuple):
 
     ids: list[int]
     truncated: bool
+    empty: bool  # nothing but special tokens
 
 
 class Tokenizer:
@@ -43,12 +44,12 @@ class Tokenizer:
         self._special_tokens = self._tokenizer.num_special_tokens_to_add(False)
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        """Tokenize a batch, in parallel and without the GIL; refuse what holds no tokens."""
+        """Tokenize a batch, in parallel and without the GIL."""
         try:
             encodings = self._tokenizer.encode_batch_fast(list(texts))
         except TypeError:  # what the Rust side makes of a lone surrogate
             raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
-        for index, encoding in enumerate(encodings):
-            if len(encoding.ids) <= self._special_tokens:
-                raise EmptyTextError(index)
-        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
+        return [
+            Tokens(e.ids, bool(e.overflowing), len(e.ids) <= self._special_tokens)
+            for e in encodings
+        ]

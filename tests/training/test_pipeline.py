@@ -164,6 +164,12 @@ def test_what_cannot_be_exported_is_not_trained_on(
         make_head(Checkpoint.read(directory), corpus, recipe, "x")
 
 
+def test_a_line_without_words_does_not_stop_training(checkpoint: Checkpoint) -> None:
+    # A tokenizer may find nothing in a line that is not blank; its special tokens remain.
+    vectors = Transformer(checkpoint, 16).token_vectors(["a dog", " "])
+    assert [len(states) for states in vectors] == [4, 2]
+
+
 def test_the_recipe_reaches_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

@@ -48,7 +48,7 @@ class Transformer:
     @torch.inference_mode()
     def token_vectors(self, sentences: Sequence[str], progress: bool = False) -> Iterator[Tensor]:
         """Yield each sentence's token vectors [S, H], special tokens included, in order."""
-        tokens = [ids for ids, _ in self.tokenizer(sentences)]
+        tokens = [text.ids for text in self.tokenizer(sentences)]
         # Similar lengths together waste the least padding; the answers go back in order.
         order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
         vectors: dict[int, Tensor] = {}

@@ -9,9 +9,7 @@ from training.backbones.sources import open_backbone
 from training.backbones.transformer import Transformer
 from training.corpus import sample
 from training.evaluate import sts
-from training.head import Floats, Head
-
-_CENTRE_SENTENCES = 4096
+from training.head import CENTRE_SENTENCES, Floats, Head
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def compare(
         transformer = Transformer(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
         a, b = _vectors(transformer, pairs.a), _vectors(transformer, pairs.b)
         if corpus:
-            sentences = sample(corpus, _CENTRE_SENTENCES, seed=0)
+            sentences = sample(corpus, CENTRE_SENTENCES, seed=0)
             centre = control.centre_of(_vectors(transformer, sentences))
             control = replace(control, tensors={**control.tensors, "centre": centre})
     encoder = Encoder(artifact)
