@@ -6,7 +6,9 @@ from pydantic import ValidationError
 def first_problem(error: ValidationError) -> str:
     """What pydantic found wrong first, as `field.of.field: reason`."""
     first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    place = ".".join(str(part) for part in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {reason}" if place else reason
 
 
 class LatteMixError(Exception):

@@ -25,9 +25,11 @@ MANIFEST = "manifest.json"
 MODEL = "model.onnx"
 TOKENIZER = "tokenizer.json"
 CENTRE = "centre.npy"
+WEIGHTS = "weights.npy"
 
 Precision = Literal["fp32", "fp16", "int8"]
 Metric = Literal["cosine", "js", "l2", "bhattacharyya", "centred"]
+TokenWeighting = Literal["uniform", "sif"]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # One pattern for model and file names: whatever matches it cannot leave its directory.
@@ -91,7 +93,9 @@ class Manifest(_Record):
     classes: int = Field(gt=1, description="C: classes of each latent variable.")
     temperature: float = Field(gt=0, description="Already folded into the graph's weights.")
     max_tokens: int = Field(gt=2, description="Longest input, special tokens included.")
-    token_weighting: Literal["uniform"] = "uniform"
+    token_weighting: TokenWeighting = Field(
+        "uniform", description="How weights.npy was made; where there is none, all tokens weigh 1."
+    )
     recommended_metric: Metric
     files: Mapping[Name, FileRecord]
     parity: Parity | None = Field(None, description="None only until it has been measured.")
@@ -139,6 +143,11 @@ class Artifact:
     def centre(self) -> Path | None:
         """The mean of sqrt(mixture) over the training sentences, if the recipe has one."""
         return self.path / CENTRE if CENTRE in self.manifest.files else None
+
+    @property
+    def weights(self) -> Path | None:
+        """How much each token of the vocabulary counts in a mixture, if not all count the same."""
+        return self.path / WEIGHTS if WEIGHTS in self.manifest.files else None
 
     @classmethod
     def read(cls, path: Path) -> "Artifact":

@@ -13,10 +13,12 @@ from transformers import BertConfig, BertModel
 from app.engine import Encoder
 from app.settings import Settings
 from model_store import Artifact, Store
-from training.backbones.sources import Checkpoint
+from training.backbones import Checkpoint, load
+from training.cache import VectorCache
+from training.corpus import Corpus, prepare
 from training.export.assemble import assemble
 from training.head import Head
-from training.pipeline import make_head
+from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
 SENTENCES = [
@@ -42,7 +44,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    return Recipe(latent_dims=4, classes=5, steps=30, batch_tokens=16, max_tokens=16)
+    return Recipe(latent_dims=4, classes=5, steps=30, batch_sentences=2, max_tokens=16)
 
 
 @pytest.fixture(scope="session")
@@ -84,11 +86,29 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepare(SENTENCES, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> VectorCache:
+    return VectorCache(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def encoded(
+    checkpoint: Checkpoint, prepared: Corpus, cache: VectorCache, recipe: Recipe
+) -> Encoded:
+    return Encoded(load(checkpoint, recipe.max_tokens), prepared, cache)
+
+
+@pytest.fixture(scope="session")
 def head_directory(
-    checkpoint: Checkpoint, corpus: Path, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+    encoded: Encoded, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     directory = tmp_path_factory.mktemp("heads") / "tiny"
-    make_head(checkpoint, corpus, recipe, "ten sentences written for the tests").save(directory)
+    about = "ten sentences written for the tests"
+    make_head(encoded, recipe, about, progress=False).save(directory)
     return directory
 
 

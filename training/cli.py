@@ -1,15 +1,16 @@
 """`lattemix-train`: train a head, export it, evaluate it."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from app.cli import HEADS, StoreOption, build, complete
 from app.settings import load_settings
-from model_store import LatteMixError, Store
-from training.backbones.sources import open_backbone
-from training.head import Head
+from model_store import Store
 from training.recipe import RECIPES, Recipe
 
 cli = typer.Typer(
@@ -21,42 +22,70 @@ cli = typer.Typer(
 
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
 
-BackboneOption = Annotated[str, typer.Option(help="A pinned name, a directory or a hub id.")]
-HeadOption = Annotated[Path, typer.Option(help="Directory of a trained head.")]
+BackboneOption = Annotated[
+    str, typer.Option(help="A pinned name, a directory, a file of word vectors, or a hub id.")
+]
+CorpusOption = Annotated[
+    list[Path], typer.Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, or - for stdin.")
+]
+ColumnOption = Annotated[list[str] | None, typer.Option(help="Which fields hold sentences.")]
+CacheOption = Annotated[Path | None, typer.Option(help="Else ~/.cache/lattemix.")]
+CacheSize = Annotated[float, typer.Option(help="Most it may hold, in GB.")]
+
+
+def _with_recipe(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a flag for every setting of a recipe, gathered in `settings`."""
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:
+        settings = {name: arguments.pop(name) for name in Recipe.model_fields}
+        command(**arguments, settings=settings)
+
+    own = dict(inspect.signature(command).parameters)
+    own.pop("settings")
+    for name, setting in Recipe.model_fields.items():
+        option = typer.Option(help=setting.description, rich_help_panel="Recipe")
+        own[name] = inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[setting.annotation | None, option],  # type: ignore
+        )
+    wrapped.__signature__ = inspect.Signature([*own.values()])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in own.items()}
+    return wrapped
 
 
 @cli.command()
+@_with_recipe
 def train(
-    corpus: Annotated[Path, typer.Option(help="Text file, one sentence a line; no labels.")],
+    *,
+    corpus: CorpusOption,
     out: Annotated[Path, typer.Option(help="Directory to write the head into.")],
+    settings: dict[str, Any],
     backbone: BackboneOption = DEFAULT_BACKBONE,
     recipe: Annotated[Path, typer.Option(help="TOML file.")] = RECIPES / "default.toml",
-    about: Annotated[
-        str | None, typer.Option(help="The corpus in words, with its licence, for the record.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest sentence.")] = None,
-    layer: Annotated[int | None, typer.Option(help="Hidden layer to read.")] = None,
-    latent_dims: Annotated[int | None, typer.Option(help="L.")] = None,
-    classes: Annotated[int | None, typer.Option(help="C.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of the VAE.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed and corpus, same head.")] = None,
+    column: ColumnOption = None,
+    about: Annotated[str | None, typer.Option(help="The corpus in words, for the card.")] = None,
+    licence: Annotated[str | None, typer.Option(help="The corpus's, for the card.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="An sts-dev.csv, to score the head on.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what was there.")] = False,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = 20,
 ) -> None:
-    """Train a VAE head on a frozen backbone."""
-    if out.exists() and not out.is_dir():
-        raise LatteMixError(f"--out {out} is a file: a head is a directory.")
-    given = {"layer": layer, "max_tokens": max_tokens, "latent_dims": latent_dims}
-    settings = Recipe.load(recipe, **given, classes=classes, steps=steps, seed=seed)
-    from training.pipeline import make_head
+    """Train a VAE head on a frozen backbone; the same command again resumes it."""
+    chosen = Recipe.load(recipe, **settings)
+    from training.cache import VectorCache
+    from training.job import Job
 
-    with open_backbone(backbone) as checkpoint:
-        head = make_head(checkpoint, corpus, settings, about or corpus.name)
-    head.save(out)
-    typer.echo(f"Wrote the head to {out}.", err=True)
+    kept = VectorCache(cache, cache_gb)
+    Job(out, backbone, corpus, chosen, kept, column or (), about, licence, dev, restart).run(_tell)
+    _tell(f"Wrote the head to {out}.")
 
 
 @cli.command()
 def export(
-    head: HeadOption,
+    head: Annotated[Path, typer.Option(help="Directory of a trained head.")],
     name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
     store: StoreOption = None,
@@ -67,24 +96,45 @@ def export(
 
 @cli.command()
 def evaluate(
-    stsb: Annotated[Path, typer.Option(help="An STS benchmark file, sts-dev.csv or sts-test.csv.")],
+    data: Annotated[Path, typer.Option(help="Folder of benchmarks, or one sts-*.csv.")],
+    sets: Annotated[str, typer.Option(help="Of the folder; with commas.")] = "stsb-dev",
+    head: Annotated[
+        list[Path] | None, typer.Option(help="A head's directory; one for each seed.")
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="Artifact whose served answers are measured.")
-    ] = "default",
-    head: HeadOption = HEADS / "default",
+        str | None, typer.Option(help="Artifact of the first head, to measure as served.")
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="The head's, to centre the control.")] = None,
-    record: Annotated[bool, typer.Option(help="Keep the served scores in the head.")] = False,
+    corpus: Annotated[
+        list[Path] | None, typer.Option(help="The head's, to centre the control.")
+    ] = None,
+    column: ColumnOption = None,
+    record: Annotated[bool, typer.Option(help="Keep the scores in the first head.")] = False,
     store: StoreOption = None,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = 20,
 ) -> None:
-    """Compare served mixtures with pooling and with an untrained control, on STSb."""
-    from training.evaluate.report import compare
+    """Compare mixtures with pooling and with untrained controls: Spearman x100."""
+    from training.cache import VectorCache
+    from training.evaluate.report import evaluate_heads, record_scores
 
-    models = Store(load_settings(store=store).store)
-    report = compare(stsb, model, Head.load(head), models, backbone, corpus)
-    typer.echo(report.text)
+    directories = head or [HEADS / "default"]
+    report = evaluate_heads(
+        directories,
+        data,
+        sets.split(","),
+        VectorCache(cache, cache_gb),
+        backbone,
+        (corpus or (), column or ()),
+        Store(load_settings(store=store).store).open(model) if model else None,
+    )
+    typer.echo(report.markdown)
     if record:
-        report.record(head)
+        record_scores(report, directories[0])
+
+
+def _tell(message: str) -> None:
+    typer.echo(message, err=True)
 
 
 def main() -> NoReturn:

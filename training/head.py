@@ -1,7 +1,7 @@
 """A trained head on disk and in numpy: what training makes, export assembles and we ship."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +14,14 @@ from safetensors.numpy import load_file, save_file
 
 from model_store import LatteMixError, Metric
 from model_store.errors import first_problem
-from model_store.manifest import Backbone, Sha256, sha256_of
-from training.recipe import Normalisation
+from model_store.manifest import Backbone, Sha256, TokenWeighting, sha256_of
+from training.backbones.tokens import TokenVectors
+from training.recipe import Model, Normalisation
 
 SPEC, TENSORS = "head.json", "head.safetensors"
 
-CENTRE_SENTENCES = 4096  # enough for a mean that no longer moves
+STATISTICS_SENTENCES = 4096  # enough for a mean and a centre that no longer move
+_CHUNK = 128  # sentences whose token distributions are in memory at once
 
 Floats = NDArray[np.float32]
 
@@ -36,15 +38,20 @@ class HeadSpec(BaseModel):
     schema_version: Literal[1] = 1
     sha256: Sha256 | None = Field(None, description="Of head.safetensors; set when it is saved.")
     backbone: Backbone
+    model: Model = "categorical"
     latent_dims: int = Field(gt=0)
     classes: int = Field(gt=1)
     temperature: float = Field(gt=0)
     max_tokens: int = Field(gt=2)
     normalisation: Normalisation
+    token_weighting: TokenWeighting = "uniform"
     recommended_metric: Metric
     corpus: str
     recipe: Mapping[str, Any]
-    probes: tuple[str, ...] = Field(min_length=2, description="Sentences with recorded mixtures.")
+    training: Mapping[str, float] = Field(
+        default_factory=dict, description="What the run was given, and its last figures."
+    )
+    probes: tuple[str, ...] = Field((), description="Sentences with recorded mixtures.")
     evaluation: Mapping[str, float] = Field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
@@ -59,14 +66,15 @@ class HeadSpec(BaseModel):
 class Head:
     """The VAE's encoder with the normalisation in front of it.
 
-    `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer;
-    `mean` [H], subtracted from every token; `centre` [L, C], the mean of sqrt(mixture) over the
-    training sentences; and `probes` [P, L, C], the mixtures of the probe sentences as the torch
-    backbone and this head gave them. Whoever assembles the head must get the same ones.
+    `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer; `mean`
+    [H], subtracted from every token; and where some tokens do not weigh 1, `weighted.ids` [K] and
+    `weighted.weights` [K]. A categorical head also has `centre` [L, C], the mean of sqrt(mixture)
+    over the training sentences; and `probes` [P, L, C], the mixtures of the probe sentences as the
+    torch backbone and this head gave them. Whoever assembles the head must get the same ones.
     """
 
     spec: HeadSpec
-    tensors: Mapping[str, Floats]
+    tensors: Mapping[str, NDArray[Any]]
 
     @property
     def encoder(self) -> list[tuple[Floats, Floats]]:
@@ -75,25 +83,49 @@ class Head:
         names = [f"encoder.{index}" for index in range(depth)]
         return [(self.tensors[f"{n}.weight"], self.tensors[f"{n}.bias"]) for n in names]
 
-    def distributions(self, tokens: Floats) -> Floats:
-        """Every token's latent distributions: [T, H] -> [T, L, C]."""
-        hidden = normalise(tokens, self.tensors["mean"], self.spec.normalisation)
+    def codes(self, vectors: Floats) -> Floats:
+        """What the encoder says of every token's latent dims: [T, H] -> [T, L, *]."""
+        hidden = normalise(vectors, self.tensors["mean"], self.spec.normalisation)
         *inner, (weight, bias) = self.encoder
         for inner_weight, inner_bias in inner:
             hidden = np.maximum(hidden @ inner_weight.T + inner_bias, 0)
-        logits = (hidden @ weight.T + bias) / self.spec.temperature
-        logits = logits.reshape(len(tokens), self.spec.latent_dims, self.spec.classes)
+        return (hidden @ weight.T + bias).reshape(len(vectors), self.spec.latent_dims, -1)
+
+    def distributions(self, vectors: Floats) -> Floats:
+        """Every token's latent distributions: [T, H] -> [T, L, C]."""
+        logits = self.codes(vectors) / self.spec.temperature
         odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return odds / odds.sum(axis=-1, keepdims=True)
 
-    def mixture(self, tokens: Floats) -> Floats:
-        """A sentence's mixture, the mean of its tokens' distributions: [T, H] -> [L, C]."""
-        return self.distributions(tokens).mean(axis=0)
+    def mixtures(self, tokens: TokenVectors) -> Floats:
+        """Each sentence's mixture, its tokens' distributions averaged by weight: [N, L, C].
 
-    def centre_of(self, sentences: Iterable[Floats]) -> Floats:
-        """The mean of sqrt(mixture) over sentences, each given as token vectors: [L, C]."""
-        roots = np.stack([np.sqrt(self.mixture(tokens)) for tokens in sentences])
-        return roots.mean(axis=0, dtype=np.float64).astype(np.float32)
+        Of a sentence without a token that weighs anything, every value is NaN.
+        """
+        return np.concatenate([self._mixtures(part) for part in tokens.chunks(_CHUNK)])
+
+    def _mixtures(self, tokens: TokenVectors) -> Floats:
+        weights = self.weights(tokens.ids)  # [T]
+        weighted = self.distributions(tokens.vectors.astype(np.float32)) * weights[:, None, None]
+        sums = [part.sum(axis=0) for part in np.split(weighted, np.cumsum(tokens.lengths)[:-1])]
+        totals = np.bincount(tokens.sentence_of, weights, len(tokens)).astype(np.float32)  # [N]
+        with np.errstate(invalid="ignore"):
+            return (np.stack(sums) / totals[:, None, None]).astype(np.float32)
+
+    def centre_of(self, tokens: TokenVectors) -> Floats:
+        """The mean of sqrt(mixture) over sentences: [L, C]."""
+        roots = np.sqrt(self.mixtures(tokens))
+        return np.asarray(np.nanmean(roots, axis=0, dtype=np.float64), np.float32)
+
+    def weights(self, ids: NDArray[np.int32]) -> Floats:
+        """How much each token counts in its sentence: [T] -> [T]."""
+        weights = np.ones(len(ids), np.float32)
+        if "weighted.ids" in self.tensors:
+            known, values = self.tensors["weighted.ids"], self.tensors["weighted.weights"]
+            places = np.searchsorted(known, ids).clip(max=len(known) - 1)
+            found = known[places] == ids
+            weights[found] = values[places[found]]
+        return weights
 
     def save(self, directory: Path) -> None:
         """Write `head.json` and `head.safetensors` into `directory`.
@@ -128,18 +160,16 @@ class Head:
             raise HeadError(f"{spec_path} is not valid: {first_problem(error)}.") from error
         except (OSError, SafetensorError) as error:
             raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
-        tensors = {name: tensor.astype(np.float32) for name, tensor in stored.items()}
-        head = cls(spec, tensors)
+        head = cls(spec, {name: _loaded(tensor) for name, tensor in stored.items()})
         head._check(tensors_path)
         return head
 
     def _check(self, path: Path) -> None:
         spec = self.spec
-        expected = {
-            "mean": (spec.backbone.hidden_size,),
-            "centre": (spec.latent_dims, spec.classes),
-            "probes": (len(spec.probes), spec.latent_dims, spec.classes),
-        }
+        expected: dict[str, tuple[int, ...]] = {"mean": (spec.backbone.hidden_size,)}
+        if spec.model == "categorical":
+            expected["centre"] = (spec.latent_dims, spec.classes)
+            expected["probes"] = (len(spec.probes), spec.latent_dims, spec.classes)
         for name, shape in expected.items():
             found = self.tensors[name].shape if name in self.tensors else None
             if found != shape:
@@ -148,7 +178,7 @@ class Head:
             layers = self.encoder
         except KeyError as error:
             raise HeadError(f"{path}: {error.args[0]} is missing.") from error
-        width, code = spec.backbone.hidden_size, spec.latent_dims * spec.classes
+        width, code = spec.backbone.hidden_size, spec.latent_dims * _code_width(spec)
         for weight, bias in layers:
             fits = weight.ndim == 2 and weight.shape[1] == width and bias.shape == weight.shape[:1]
             width = weight.shape[0] if fits else -1
@@ -158,6 +188,11 @@ class Head:
                 f"{path}: encoder layers of shapes {shapes} do not lead from "
                 f"{spec.backbone.hidden_size} to {code} values."
             )
+
+
+def _code_width(spec: HeadSpec) -> int:
+    """Numbers the encoder gives for each latent dim."""
+    return {"categorical": spec.classes, "normal": 2, "autoencoder": 1}[spec.model]
 
 
 def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
@@ -179,5 +214,9 @@ def rounded(tensor: Floats) -> Floats:
     return tensor.astype(np.float16).astype(np.float32)
 
 
-def _stored(name: str, tensor: Floats) -> NDArray[Any]:
-    return tensor.astype(np.float16 if name.startswith("encoder.") else np.float32)
+def _stored(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
+    return tensor.astype(np.float16) if name.startswith("encoder.") else tensor
+
+
+def _loaded(tensor: NDArray[Any]) -> NDArray[Any]:
+    return tensor.astype(np.float32) if tensor.dtype.kind == "f" else tensor

@@ -4,52 +4,136 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
-from model_store.manifest import Backbone
-from training import corpus
-from training.backbones.sources import Checkpoint
-from training.backbones.transformer import Transformer
-from training.export import graph
-from training.head import CENTRE_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
+from model_store.manifest import Backbone as BackboneRecord
+from training.backbones import Backbone, TokenVectors
+from training.batches import Batches
+from training.cache import VectorCache
+from training.checkpoint import Run
+from training.corpus import SHARD_SENTENCES, Corpus
+from training.device import Workers
+from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
+from training.monitor import Figures
 from training.probes import PROBES
 from training.recipe import Recipe
 from training.trainer import train
-from training.vae import CategoricalVAE
+from training.vae import TokenVAE
+from training.weighting import token_weights
 
 
-def make_head(checkpoint: Checkpoint, corpus_path: Path, recipe: Recipe, about_corpus: str) -> Head:
-    """Train a head for `checkpoint` on the sentences in `corpus_path`."""
-    graph.check(checkpoint)
-    backbone = Transformer(checkpoint, recipe.max_tokens, recipe.layer)
-    sentences = corpus.sample(corpus_path, recipe.max_sentences, recipe.seed)
-    vectors = [states.numpy() for states in backbone.token_vectors(sentences, progress=True)]
-    tokens = np.concatenate(vectors)  # [T, H]
-    mean = tokens.mean(axis=0, dtype=np.float64).astype(np.float32)
-    vae, _ = train(torch.from_numpy(normalise(tokens, mean, recipe.normalisation)), recipe)
+class Encoded:
+    """A corpus as a backbone sees it, a shard at a time, through the cache."""
 
-    spec = HeadSpec(
-        backbone=Backbone(
+    def __init__(self, backbone: Backbone, corpus: Corpus, cache: VectorCache) -> None:
+        self.backbone, self.corpus, self.cache = backbone, corpus, cache
+
+    def shard(self, index: int) -> TokenVectors:
+        """The token vectors of one shard; words unknown to the backbone are left out."""
+        encoded = self.cache.encode(self.backbone, self.corpus.shard(index))
+        return encoded.without(self.backbone.checkpoint.unknown_id)
+
+    def sample(self, recipe: Recipe) -> TokenVectors:
+        """Enough for statistics, of what a run reads first."""
+        shards = self.needed(recipe)[: STATISTICS_SENTENCES // SHARD_SENTENCES]
+        return TokenVectors.join([self.shard(index) for index in shards])
+
+    def needed(self, recipe: Recipe) -> list[int]:
+        """The shards that a run reads, in the order of its first pass."""
+        return self.batches(recipe).shards(recipe.total_steps(self.corpus.sentences))
+
+    def batches(self, recipe: Recipe) -> Batches:
+        """What each step of a run sees."""
+        return Batches(self.corpus, self.shard, recipe.batch_sentences, recipe.seed)
+
+    def ahead(self, recipe: Recipe, workers: Workers, progress: bool = True) -> None:
+        """Encode what a run will need, sharing the work, if the cache can hold it all."""
+        needed = self.needed(recipe)
+        mine = needed[workers.rank :: workers.count]
+        bar = tqdm(mine, desc="Encoding", unit="shard", disable=None if progress else True)
+        for done, index in enumerate(bar):
+            size = self.shard(index).vectors.nbytes
+            if done == 0 and size * len(needed) > self.cache.limit:
+                break  # what is encoded now would be gone when it is needed
+        workers.wait()
+
+
+def make_head(
+    encoded: Encoded,
+    recipe: Recipe,
+    about_corpus: str,
+    directory: Path | None = None,
+    progress: bool = True,
+) -> Head:
+    """Train a head.
+
+    Args:
+        encoded: the corpus, and the backbone that reads it.
+        recipe: the settings.
+        about_corpus: the corpus in words, with its licence.
+        directory: where checkpoints and the log go; nowhere if unset.
+        progress: whether to show a bar.
+    """
+    backbone, corpus = encoded.backbone, encoded.corpus
+    sample, batches = encoded.sample(recipe), encoded.batches(recipe)
+    mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+
+    def batch(step: int) -> Tensor:
+        vectors = batches(step).vectors.astype(np.float32)
+        return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
+
+    steps = recipe.total_steps(corpus.sentences)
+    run = Run(directory, identity(encoded, recipe)) if directory else None
+    vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress)
+    figures |= {
+        "steps": steps,
+        "sentences": corpus.sentences,
+        "sentences_cut": round(sample.truncated / len(sample), 4),
+    }
+    tensors = {
+        "mean": mean,
+        **encoder_tensors(vae),
+        **token_weights(backbone.checkpoint, corpus, recipe),
+    }
+    head = Head(_spec(backbone, recipe, about_corpus, figures), tensors)
+    return measured(head, backbone, sample) if recipe.model == "categorical" else head
+
+
+def identity(encoded: Encoded, recipe: Recipe) -> dict[str, object]:
+    """What must be the same for a run to be continued."""
+    return {
+        **recipe.model_dump(mode="json"),
+        "backbone": encoded.backbone.checkpoint.sha256,
+        "corpus": encoded.corpus.sha256,
+    }
+
+
+def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str, figures: Figures) -> HeadSpec:
+    checkpoint = backbone.checkpoint
+    return HeadSpec(
+        backbone=BackboneRecord(
             name=checkpoint.name,
             sha256=checkpoint.sha256,
             architecture=checkpoint.config["model_type"],
             layer=backbone.layer,
             hidden_size=backbone.hidden_size,
         ),
+        model=recipe.model,
         latent_dims=recipe.latent_dims,
         classes=recipe.classes,
         temperature=recipe.temperature,
         max_tokens=recipe.max_tokens,
         normalisation=recipe.normalisation,
+        token_weighting=recipe.token_weighting,
         recommended_metric=recipe.metric,
         corpus=about_corpus,
         recipe=recipe.model_dump(mode="json"),
-        probes=PROBES,
+        training=figures,
     )
-    tensors = {"mean": mean, **encoder_tensors(vae)}
-    return measured(Head(spec, tensors), backbone, vectors[:CENTRE_SENTENCES])
 
 
-def encoder_tensors(vae: CategoricalVAE) -> dict[str, Floats]:
+def encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
     """The encoder's weights and biases under the names a head stores them by."""
     linear = [layer for layer in vae.encoder if isinstance(layer, torch.nn.Linear)]
     parameters = {
@@ -60,12 +144,10 @@ def encoder_tensors(vae: CategoricalVAE) -> dict[str, Floats]:
     return {name: rounded(parameter) for name, parameter in parameters.items()}
 
 
-def measured(head: Head, backbone: Transformer, sentences: list[Floats]) -> Head:
+def measured(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
     """Add what can only be known of a finished encoder: its centre and its probe mixtures."""
-    probes = [head.mixture(states.numpy()) for states in backbone.token_vectors(head.spec.probes)]
-    tensors = {
-        **head.tensors,
-        "centre": head.centre_of(sentences),
-        "probes": np.stack(probes),
-    }
-    return Head(head.spec, tensors)
+    probes = head.mixtures(backbone.encode(PROBES, exact=True))  # [P, L, C]
+    known = [i for i, probe in enumerate(probes) if np.isfinite(probe).all()]  # if static, not all
+    spec = head.spec.model_copy(update={"probes": tuple(PROBES[i] for i in known)})
+    tensors = {**head.tensors, "centre": head.centre_of(sample), "probes": probes[known]}
+    return Head(spec, tensors)

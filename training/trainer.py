@@ -1,57 +1,83 @@
-"""The training loop: token vectors in, a trained VAE out."""
+"""The training loop: batches of token vectors in, a trained VAE out."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from training.objective import Loss, negative_elbo
+from model_store import LatteMixError
+from training.checkpoint import Run
+from training.device import autocast, device
+from training.monitor import Figures, Monitor
+from training.objective import negative_elbo
 from training.recipe import Recipe
-from training.schedule import linear_annealing, linear_warmup_decay
-from training.vae import CategoricalVAE
+from training.schedule import BETA, learning_rate
+from training.vae import MODELS, TokenVAE
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The last step's figures, in nats per token."""
+def train(
+    batch: Callable[[int], Tensor],
+    hidden_size: int,
+    recipe: Recipe,
+    steps: int,
+    run: Run | None = None,
+    progress: bool = True,
+) -> tuple[TokenVAE, Figures]:
+    """Fit a VAE to normalised token vectors; the same for the same seed, however often resumed.
 
-    loss: float
-    reconstruction: float
-    kl: float
+    Args:
+        batch: the token vectors [T, H] of a step.
+        hidden_size: H.
+        recipe: the settings.
+        steps: how long to train.
+        run: keeps checkpoints and the log, and goes on from what it kept; none if unset.
+        progress: whether to show a bar.
+    """
+    where = device()
+    torch.manual_seed(recipe.seed)  # the initial weights
+    vae = MODELS[recipe.model](hidden_size, recipe).to(where)
+    adam = torch.optim.Adam(vae.parameters())
+    start = run.restore(vae, adam) if run else 0
+    monitor = Monitor(start, steps, run.directory if run else None, progress)
+    try:
+        for step in range(start, steps):
+            tokens = batch(step).to(where, torch.float32)  # [T, H]
+            if not len(tokens):
+                continue  # none of these sentences has a word that static vectors know
+            with autocast(where):
+                code, reconstruction = vae(tokens, _noise(recipe.seed, step, where))
+            beta = BETA[recipe.beta_schedule](step, steps)
+            kl = vae.kl(code.float())
+            loss = negative_elbo(tokens, reconstruction.float(), kl, beta, recipe.free_bits)
+            if not torch.isfinite(loss.total):
+                raise LatteMixError(
+                    f"The loss is {loss.total.item()} at step {step}: lower learning_rate"
+                    f" (it is {recipe.learning_rate:g}) or normalise by centre-equal-norm."
+                )
+            for group in adam.param_groups:
+                group["lr"] = _rate(recipe, step, steps)
+            adam.zero_grad()
+            loss.total.backward()
+            adam.step()
+            monitor.step(step, vae, code, loss, beta)
+            if run and (step + 1) % run.every == 0:
+                run.save(step + 1, vae, adam)
+    finally:
+        monitor.close()
+    return vae.cpu(), monitor.figures
 
 
-def train(tokens: Tensor, recipe: Recipe, progress: bool = True) -> tuple[CategoricalVAE, Summary]:
-    """Fit a categorical VAE to normalised token vectors [T, H], the same for the same seed."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    generator = torch.Generator().manual_seed(recipe.seed)
-    torch.manual_seed(recipe.seed)  # initial weights and Gumbel noise
-    vae = CategoricalVAE(
-        tokens.shape[1],
-        recipe.latent_dims,
-        recipe.classes,
-        recipe.encoder_layers,
-        recipe.decoder_layers,
-    ).to(device)
-    adam = torch.optim.Adam(vae.parameters(), lr=recipe.learning_rate)
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        adam, lambda step: linear_warmup_decay(step, recipe.steps, recipe.warmup)
+def _noise(seed: int, step: int, where: torch.device) -> torch.Generator:
+    """A step's own randomness, so that no generator's state need be kept."""
+    return torch.Generator(where).manual_seed((seed << 32) + step)
+
+
+def _rate(recipe: Recipe, step: int, steps: int) -> float:
+    return learning_rate(
+        recipe.learning_rate_schedule,
+        step,
+        steps,
+        recipe.learning_rate,
+        recipe.learning_rate_floor,
+        recipe.warmup,
     )
-    bar = tqdm(range(recipe.steps), desc="Training", unit="step", disable=not progress)
-    for step in bar:
-        batch = tokens[torch.randint(len(tokens), (recipe.batch_tokens,), generator=generator)]
-        batch = batch.to(device, torch.float32)
-        logits, reconstruction = vae(batch, recipe.temperature)
-        beta = linear_annealing(step, recipe.steps)
-        loss = negative_elbo(batch, reconstruction, logits, beta, recipe.free_bits)
-        adam.zero_grad()
-        loss.total.backward()
-        adam.step()
-        rate.step()
-        if step % 20 == 0:
-            bar.set_postfix(_figures(loss))
-    return vae.cpu(), Summary(*(value.item() for value in loss))
-
-
-def _figures(loss: Loss) -> dict[str, str]:
-    return {name: f"{value.item():.1f}" for name, value in loss._asdict().items()}

@@ -1,39 +1,114 @@
-"""The categorical VAE: a token's vector becomes L independent choices among C classes."""
+"""Three autoencoders of token vectors: the paper's categorical VAE, and its two baselines."""
 
+import math
 from itertools import pairwise
 
-from torch import Tensor, nn
-from torch.nn import functional
+import torch
+from torch import Generator, Tensor, nn
+
+from training.recipe import Recipe
 
 HIDDEN_ACTIVATION = nn.ReLU
 
 
-class CategoricalVAE(nn.Module):
-    """Encoder `H -> L*C`, Gumbel-softmax, decoder `L*C -> H`, each of one to three layers."""
+class TokenVAE(nn.Module):
+    """An encoder `H -> code`, a sample of the latent variables, and a decoder back to `H`.
 
-    def __init__(
-        self,
-        hidden_size: int,
-        latent_dims: int,
-        classes: int,
-        encoder_layers: int = 1,
-        decoder_layers: int = 1,
-    ) -> None:
+    Each of the two is one to three linear layers; layers between them are `H` wide.
+    """
+
+    def __init__(self, hidden_size: int, recipe: Recipe) -> None:
         super().__init__()
-        self.latent_dims, self.classes = latent_dims, classes
-        code = latent_dims * classes
-        self.encoder = mlp([hidden_size] * encoder_layers + [code])
-        self.decoder = mlp([code] + [hidden_size] * decoder_layers)
+        self.latent_dims, self.temperature = recipe.latent_dims, recipe.temperature
+        code, sample = (recipe.latent_dims * width for width in self.widths(recipe))
+        self.encoder = mlp([hidden_size] * recipe.encoder_layers + [code])
+        self.decoder = mlp([sample] + [hidden_size] * recipe.decoder_layers)
 
-    def logits(self, tokens: Tensor) -> Tensor:
-        """Unnormalised log-probabilities of q(z|u): [T, H] -> [T, L, C]."""
-        return self.encoder(tokens).unflatten(-1, (self.latent_dims, self.classes))
+    @staticmethod
+    def widths(recipe: Recipe) -> tuple[int, int]:
+        """Numbers per latent dim that the encoder gives, and that the decoder takes."""
+        raise NotImplementedError
 
-    def forward(self, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Return the logits [T, L, C] and the reconstruction [T, H] from one sample of z."""
-        logits = self.logits(tokens)
-        sample = functional.gumbel_softmax(logits, tau=temperature, dim=-1)  # [T, L, C]
-        return logits, self.decoder(sample.flatten(-2))
+    def code(self, tokens: Tensor) -> Tensor:
+        """What the encoder says of each latent dim: [T, H] -> [T, L, *]."""
+        return self.encoder(tokens).unflatten(-1, (self.latent_dims, -1))
+
+    def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
+        """Draw the latent variables: [T, L, *] -> [T, L, *]."""
+        raise NotImplementedError
+
+    def kl(self, code: Tensor) -> Tensor:
+        """Divergence from the prior, of each latent dim: [T, L, *] -> [T, L]."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, noise: Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return the code [T, L, *] and the reconstruction [T, H] from one sample."""
+        code = self.code(tokens)
+        return code, self.decoder(self.sample(code, noise).flatten(-2))
+
+
+class CategoricalVAE(TokenVAE):
+    """L independent choices among C classes. The code is their logits; the prior is uniform."""
+
+    @staticmethod
+    def widths(recipe: Recipe) -> tuple[int, int]:
+        """C logits in, C shares out."""
+        return recipe.classes, recipe.classes
+
+    def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
+        """Gumbel-softmax: nearly one-hot at a small temperature, and differentiable."""
+        exponential = torch.empty_like(code).exponential_(generator=noise)
+        gumbel = -exponential.clamp(min=torch.finfo(code.dtype).tiny).log()
+        return ((code + gumbel) / self.temperature).softmax(dim=-1)
+
+    def kl(self, code: Tensor) -> Tensor:
+        """KL(q || uniform) = log C - H(q)."""
+        log_q = torch.log_softmax(code, dim=-1)
+        return math.log(code.shape[-1]) + (log_q.exp() * log_q).sum(dim=-1)
+
+
+class NormalVAE(TokenVAE):
+    """L independent Gaussians. The code is (mean, log variance); the prior is N(0, 1)."""
+
+    @staticmethod
+    def widths(recipe: Recipe) -> tuple[int, int]:
+        """A mean and a log variance in, a value out."""
+        return 2, 1
+
+    def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
+        """Reparameterised: mean + deviation * noise."""
+        mean, log_variance = code.split(1, dim=-1)
+        normal = torch.empty_like(mean).normal_(generator=noise)
+        return mean + (0.5 * log_variance).exp() * normal
+
+    def kl(self, code: Tensor) -> Tensor:
+        """KL(N(mean, variance) || N(0, 1))."""
+        mean, log_variance = code.unbind(dim=-1)
+        return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance)
+
+
+class Autoencoder(TokenVAE):
+    """L plain numbers, no noise and no prior: what a smaller code alone achieves."""
+
+    @staticmethod
+    def widths(recipe: Recipe) -> tuple[int, int]:
+        """A value in, the same out."""
+        return 1, 1
+
+    def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
+        """The code itself."""
+        return code
+
+    def kl(self, code: Tensor) -> Tensor:
+        """Nothing to diverge from."""
+        return torch.zeros_like(code[..., 0])
+
+
+MODELS: dict[str, type[TokenVAE]] = {
+    "categorical": CategoricalVAE,
+    "normal": NormalVAE,
+    "autoencoder": Autoencoder,
+}
 
 
 def mlp(widths: list[int]) -> nn.Sequential:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,9 @@ class Encoder:
         self._token_budget = token_budget
         self._stopping = threading.Event()
         self.provider = self._session.provider
-        self.centre = _load_centre(artifact)  # [L, C], or None
+        latent_shape = (self.manifest.latent_dims, self.manifest.classes)
+        self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
+        self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
         # The first run allocates; a user should not wait for it. Every vocabulary has an id 0.
         self._run([Tokens([0], truncated=False, empty=False)])
 
@@ -67,7 +70,7 @@ class Encoder:
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         tokens = self._tokenizer(list(distinct))
         for text, index in distinct.items():
-            if tokens[index].empty:
+            if tokens[index].empty or not self._weigh(tokens[index]).any():
                 raise EmptyTextError(texts.index(text))
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
@@ -89,12 +92,19 @@ class Encoder:
     def _run(self, batch: list[Tokens]) -> NDArray[np.float32]:
         shape = (len(batch), max(len(tokens.ids) for tokens in batch))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
+        pool = np.zeros(shape, np.float32)
         for row, tokens in enumerate(batch):
             ids[row, : len(tokens.ids)] = tokens.ids
             mask[row, : len(tokens.ids)] = 1
-        # Uniform weights, 1/K for each of a sentence's K tokens: the paper's mixture.
-        pool = (mask / mask.sum(axis=1, keepdims=True)).astype(np.float32)[:, None, :]  # [B, 1, S]
-        return self._session.run(ids, mask, pool)[:, 0]  # [B, L, C]
+            weights = self._weigh(tokens)
+            pool[row, : len(tokens.ids)] = weights / weights.sum()
+        return self._session.run(ids, mask, pool[:, None, :])[:, 0]  # [B, L, C]
+
+    def _weigh(self, tokens: Tokens) -> NDArray[np.float32]:
+        """How much each token counts. All the same is the paper's mixture: 1/K for each of K."""
+        if self._weights is None:
+            return np.ones(len(tokens.ids), np.float32)
+        return self._weights[tokens.ids]
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
@@ -112,11 +122,11 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _load_centre(artifact: Artifact) -> NDArray[np.float32] | None:
-    if artifact.centre is None:
+def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+    """One of the arrays an artifact may carry."""
+    if path is None:
         return None
-    centre: NDArray[np.float32] = np.load(artifact.centre, allow_pickle=False)
-    expected = (artifact.manifest.latent_dims, artifact.manifest.classes)
-    if centre.shape != expected:
-        raise ArtifactError(f"{artifact.centre} has shape {centre.shape}, not {expected}.")
-    return centre
+    array: NDArray[np.float32] = np.load(path, allow_pickle=False)
+    if array.shape != shape:
+        raise ArtifactError(f"{path} has shape {array.shape}, not {shape}.")
+    return array

@@ -43,6 +43,11 @@ class Tokenizer:
         self._tokenizer.enable_truncation(max_tokens)
         self._special_tokens = self._tokenizer.num_special_tokens_to_add(False)
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Every id is below this."""
+        return self._tokenizer.get_vocab_size()
+
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         """Tokenize a batch, in parallel and without the GIL."""
         try:

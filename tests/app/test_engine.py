@@ -14,17 +14,14 @@ from app.engine.tokenization import Tokenizer
 from app.settings import Settings
 from model_store import Artifact, ArtifactError, Store
 from tests.conftest import SENTENCES
-from training.backbones.sources import Checkpoint
-from training.backbones.transformer import Transformer
+from training.backbones import Checkpoint, load
 from training.head import Head
 
 
 def test_mixtures_are_what_torch_and_the_head_give(
     encoder: Encoder, checkpoint: Checkpoint, head: Head
 ) -> None:
-    reference = Transformer(checkpoint, head.spec.max_tokens)
-    vectors = reference.token_vectors(SENTENCES)
-    expected = np.stack([head.mixture(tokens.numpy()) for tokens in vectors])
+    expected = head.mixtures(load(checkpoint, head.spec.max_tokens).encode(SENTENCES))
     found = encoder.encode(SENTENCES).mixtures
     np.testing.assert_allclose(found, expected, atol=1e-5)
 

@@ -12,13 +12,12 @@ from app.engine import Encoder
 from model_store import Store, StoreError
 from model_store.manifest import sha256_of
 from tests.conftest import SENTENCES
-from training.backbones.sources import BackboneError, Checkpoint
-from training.backbones.transformer import Transformer
+from training.backbones import BackboneError, Checkpoint, load
 from training.export import graph
 from training.export.assemble import assemble
 from training.export.graph import ExportError
 from training.head import Head, HeadError
-from training.pipeline import make_head
+from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
 
@@ -67,21 +66,23 @@ def test_the_graph_is_valid_and_the_same_every_time(checkpoint: Checkpoint, head
         {"normalisation": "none"},
         {"normalisation": "centre"},
         {"temperature": 0.03},
+        {"token_weighting": "sif"},
     ],
 )
 def test_every_choice_of_the_recipe_reaches_the_graph(
     checkpoint: Checkpoint,
-    corpus: Path,
+    encoded: Encoded,
     recipe: Recipe,
     tmp_path: Path,
     changes: dict[str, object],
 ) -> None:
     settings = Recipe.model_validate(recipe.model_dump() | changes)
-    make_head(checkpoint, corpus, settings, "x").save(tmp_path / "head")
+    backbone = load(checkpoint, settings.max_tokens, settings.layer)
+    chosen = Encoded(backbone, encoded.corpus, encoded.cache)
+    make_head(chosen, settings, "x", progress=False).save(tmp_path / "head")
     artifact = assemble(tmp_path / "head", Store(tmp_path), "m", str(checkpoint.directory))
     head = Head.load(tmp_path / "head")
-    backbone = Transformer(checkpoint, settings.max_tokens, settings.layer)
-    expected = np.stack([head.mixture(v.numpy()) for v in backbone.token_vectors(SENTENCES)])
+    expected = head.mixtures(backbone.encode(SENTENCES))
     found = Encoder(artifact, provider="cpu").encode(SENTENCES).mixtures
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -124,7 +125,10 @@ def test_a_checkpoint_with_a_task_head_and_old_names_exports_the_same(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"model_type": "gpt2"}, "of the family 'gpt2', which cannot be exported yet: bert can"),
+        (
+            {"model_type": "gpt2"},
+            "of the family 'gpt2', which cannot be exported yet: bert, static can",
+        ),
         ({"hidden_act": "swish"}, "Activation 'swish' cannot be exported yet"),
         ({"position_embedding_type": "relative_key"}, "Only absolute position embeddings"),
         ({"num_hidden_layers": 1}, "Layer 2 was asked for, of 1"),

@@ -160,4 +160,4 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     "reference", ["unheard-of", "/no/such/place", "./nor/this", "~nobody-here/x"]
 )
 def test_what_is_no_backbone_is_explained(reference: str) -> None:
-    refuse(reference, "give --backbone a directory, a hub id")
+    refuse(reference, "give --backbone a directory, a file of word vectors, a hub id")

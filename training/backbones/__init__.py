@@ -1,1 +1,36 @@
-"""Frozen backbones: where they come from, and their token vectors."""
+"""Frozen backbones behind one small interface: sentences in, token vectors out."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from training.backbones.sources import BackboneError, Checkpoint, open_backbone
+from training.backbones.tokens import TokenVectors
+
+__all__ = ["Backbone", "BackboneError", "Checkpoint", "TokenVectors", "load", "open_backbone"]
+
+
+class Backbone(Protocol):
+    """A frozen encoder of tokens. Whatever implements this can have a head trained on it."""
+
+    checkpoint: Checkpoint
+    max_tokens: int
+    layer: int
+    hidden_size: int
+
+    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+        """The vectors of every token of every sentence, special tokens included.
+
+        They come as float32; only `exact` ones were also computed so on a GPU.
+        """
+        ...
+
+
+def load(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> Backbone:
+    """Load a checkpoint, transformer or static vectors, to read one of its layers."""
+    if checkpoint.is_static:
+        from training.backbones.static import StaticVectors
+
+        return StaticVectors(checkpoint, max_tokens, layer)
+    from training.backbones.transformer import Transformer
+
+    return Transformer(checkpoint, max_tokens, layer)

@@ -15,6 +15,7 @@ from typing import Any
 
 from model_store import LatteMixError
 from model_store.manifest import Backbone, sha256_of
+from training.backbones import words
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -47,6 +48,16 @@ class Checkpoint:
         return cls(
             name or directory.resolve().name, directory, config, sha256_of(directory / WEIGHTS)
         )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether this is a table of word vectors rather than a transformer."""
+        return bool(self.config["model_type"] == "static")
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The token that stands for words the backbone knows nothing of, if it is to be ignored."""
+        return self.config.get("unknown_id") if self.is_static else None
 
     def check_digest(self, wanted: Backbone) -> None:
         """Refuse other weights than the ones a head was trained on."""
@@ -109,18 +120,26 @@ PINNED = {
 
 @contextmanager
 def open_backbone(reference: str) -> Iterator[Checkpoint]:
-    """Yield the backbone called `reference`: a pinned name, a directory, or a hub id."""
+    """Yield the backbone called `reference`.
+
+    That is a pinned name, a directory, a file of word vectors, or a hub id.
+    """
     if package := PINNED.get(reference):
         with _open_package(reference, package) as checkpoint:
             yield checkpoint
-    elif (directory := Path(os.path.expanduser(reference))).is_dir():
-        yield Checkpoint.read(directory)
+    elif (path := Path(os.path.expanduser(reference))).is_dir():
+        yield Checkpoint.read(path)
+    elif path.is_file():
+        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
+            words.convert(path, Path(temporary))
+            yield Checkpoint.read(Path(temporary), path.name)
     elif reference.count("/") == 1 and not reference.startswith((".", "/", "~")):
         yield Checkpoint.read(_from_hub(reference), reference)
     else:
         raise BackboneError(
-            f"There is no backbone {reference!r}: give --backbone a directory, a hub id such as "
-            f"sentence-transformers/all-MiniLM-L6-v2, or one of {', '.join(PINNED)}."
+            f"There is no backbone {reference!r}: give --backbone a directory, a file of word "
+            "vectors, a hub id such as sentence-transformers/all-MiniLM-L6-v2, or one of "
+            f"{', '.join(PINNED)}."
         )
 
 

@@ -1,17 +1,21 @@
 """A frozen Hugging Face encoder: sentences in, the token vectors of one layer out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 
+import numpy as np
 import torch
-from torch import Tensor
-from tqdm import tqdm
+from numpy.typing import NDArray
 from transformers import AutoModel
 from transformers.utils import logging
 
+from app.engine.encoder import batches
 from app.engine.tokenization import Tokenizer
 from training.backbones.sources import BackboneError, Checkpoint
+from training.backbones.tokens import TokenVectors
+from training.device import autocast, device
 
-_BATCH = 64
+_TOKEN_BUDGET = {"cpu": 1024, "cuda": 16384}
 
 # Loading reports tensors a frozen encoder does not use; ours is the progress worth showing.
 logging.set_verbosity_error()
@@ -23,7 +27,7 @@ class Transformer:
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
         checkpoint.check_length(max_tokens)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = device()
         try:
             self.model = AutoModel.from_pretrained(
                 checkpoint.directory,
@@ -37,29 +41,32 @@ class Transformer:
             raise BackboneError(f"{checkpoint.name} cannot be loaded: {reason}") from error
         self.model.eval().requires_grad_(False).to(self.device)
         depth = self.model.config.num_hidden_layers
+        self.checkpoint, self.max_tokens = checkpoint, max_tokens
         self.layer = depth if layer is None else layer
         if self.layer > depth:
             raise BackboneError(
                 f"{checkpoint.name} has {depth} layers, so layer {layer} is none of them."
             )
         self.hidden_size: int = self.model.config.hidden_size
-        self.tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
+        self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
     @torch.inference_mode()
-    def token_vectors(self, sentences: Sequence[str], progress: bool = False) -> Iterator[Tensor]:
-        """Yield each sentence's token vectors [S, H], special tokens included, in order."""
-        tokens = [text.ids for text in self.tokenizer(sentences)]
-        # Similar lengths together waste the least padding; the answers go back in order.
-        order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        vectors: dict[int, Tensor] = {}
-        starts = range(0, len(order), _BATCH)
-        for start in tqdm(starts, desc="Encoding", unit="batch", disable=not progress):
-            batch = order[start : start + _BATCH]
-            for index, states in zip(batch, self._run([tokens[i] for i in batch]), strict=True):
-                vectors[index] = states
-        yield from (vectors.pop(i) for i in range(len(tokens)))
+    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+        """Run every sentence, those of similar length together, and put them back in order."""
+        tokens = self._tokenizer(sentences)
+        lengths = np.array([len(text.ids) for text in tokens], np.int32)
+        ends = np.cumsum(lengths)
+        vectors = np.empty((lengths.sum(), self.hidden_size), np.float32)  # [T, H]
+        budget = _TOKEN_BUDGET[self.device.type]
+        for batch in batches(lengths.tolist(), budget):
+            with nullcontext() if exact else autocast(self.device):
+                states = self._run([tokens[i].ids for i in batch])  # [B, S, H]
+            for index, sentence in zip(batch, states, strict=True):
+                vectors[ends[index] - lengths[index] : ends[index]] = sentence[: lengths[index]]
+        ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
+        return TokenVectors(vectors, ids, lengths, sum(text.truncated for text in tokens))
 
-    def _run(self, batch: list[list[int]]) -> Iterator[Tensor]:
+    def _run(self, batch: list[list[int]]) -> NDArray[np.float32]:
         ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)  # [B, S]
         mask = torch.zeros_like(ids)
         for row, tokens in enumerate(batch):
@@ -70,6 +77,5 @@ class Transformer:
             attention_mask=mask.to(self.device),
             output_hidden_states=True,
         )
-        states = output.hidden_states[self.layer].cpu()  # [B, S, H]
-        for row, tokens in enumerate(batch):
-            yield states[row, : len(tokens)]
+        states: NDArray[np.float32] = output.hidden_states[self.layer].float().cpu().numpy()
+        return states

@@ -1,91 +1,207 @@
-"""One table: what is served, beside pooling, the centred mean and an untrained encoder."""
+"""One table: mixtures beside pooling, the centred mean and encoders nobody trained."""
 
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.engine import Encoder
-from model_store import LatteMixError, Store
-from training.backbones.sources import open_backbone
-from training.backbones.transformer import Transformer
-from training.corpus import sample
-from training.evaluate import sts
-from training.head import CENTRE_SENTENCES, Floats, Head
+from model_store import Artifact, LatteMixError
+from training import readers
+from training.backbones import Backbone, TokenVectors, load, open_backbone
+from training.cache import VectorCache
+from training.corpus import SHARD_SENTENCES, prepare
+from training.evaluate.scores import (
+    Scores,
+    baseline_scores,
+    interval,
+    mixture_scores,
+    pooling_scores,
+    random_control,
+    served_scores,
+    spearman,
+)
+from training.evaluate.sets import Pairs, read, read_stsb
+from training.head import STATISTICS_SENTENCES, Head
+
+POOLING, MIXTURE, CONTROL, SERVED = "pooling", "mixture", "random encoder", "served"
+CONTROL_SEEDS = 3
+
+Way = tuple[str, str]  # a way of comparing: (aggregation, pooling or metric)
 
 
 @dataclass(frozen=True)
 class Report:
-    """Spearman x100 of each way of comparing two sentences, on one STSb file."""
+    """Similarities of the pairs of each set by each way of comparing, one row per seed."""
 
-    benchmark: str  # "sts-dev"
-    pairs: int
-    model: str
-    pooling: dict[str, float]
-    served: dict[str, float]
-    control: dict[str, float]
+    recommended: str
+    gold: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    scores: dict[Way, dict[str, list[Scores]]] = field(default_factory=dict)
+
+    def add(self, way: Way, benchmark: str, scores: Scores) -> None:
+        """Take in the scores of one set, of one seed."""
+        self.scores.setdefault(way, {}).setdefault(benchmark, []).append(scores)
+
+    def spearman(self, way: Way, benchmark: str) -> list[float]:
+        """Spearman x100 of every seed."""
+        return [spearman(scores, self.gold[benchmark]) for scores in self.scores[way][benchmark]]
+
+    def averages(self, way: Way) -> list[float]:
+        """Over the sets, of every seed."""
+        by_set = [self.spearman(way, name) for name in self.gold]
+        return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
 
     @property
-    def text(self) -> str:
-        """The table."""
-        lines = [f"Spearman x100 on {self.pairs:,} pairs of {self.benchmark}.csv"]
-        lines += [_row(pooling, "cosine", score) for pooling, score in self.pooling.items()]
-        served = f"mixture, served ({self.model})"
-        lines += [_row(served, metric, score) for metric, score in self.served.items()]
-        control = "mixture, random encoder"
-        lines += [_row(control, metric, score) for metric, score in self.control.items()]
-        return "\n".join(lines)
+    def markdown(self) -> str:
+        """The table, and the differences that matter with their intervals."""
+        sets = [*self.gold, *(["average"] if len(self.gold) > 1 else [])]
+        lines = ["| | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
+        for way in self.scores:
+            cells = [_cell(self.spearman(way, name)) for name in self.gold]
+            cells += [_cell(self.averages(way))] if len(self.gold) > 1 else []
+            lines.append(f"| {way[0]}, {way[1]} | " + " | ".join(cells) + " |")
+        return "\n".join([*lines, "", *self._differences()])
 
-    def record(self, head_directory: Path) -> None:
-        """Keep the served scores in the head, which carries them into the artifact."""
-        spec = Head.load(head_directory).spec
-        scores = {f"{self.benchmark}/{metric}": score for metric, score in self.served.items()}
-        evaluation = {**spec.evaluation, **scores}
-        spec.model_copy(update={"evaluation": evaluation}).write(head_directory)
+    def _differences(self) -> list[str]:
+        """The recommended metric minus each control, in the first seeds, on every set."""
+        ours = (MIXTURE, self.recommended)
+        if ours not in self.scores:
+            return []
+        controls = [(POOLING, "mean"), (POOLING, "centred mean"), (CONTROL, self.recommended)]
+        controls += [(POOLING, f"weighted {name}") for name in ("mean", "centred mean")]
+        lines = [f"Mixture by {self.recommended}, minus (95 % paired bootstrap interval):", ""]
+        lines += ["| | " + " | ".join(self.gold) + " |", "|---|" + "---|" * len(self.gold)]
+        for control in [way for way in controls if way in self.scores]:
+            cells = []
+            for name, gold in self.gold.items():
+                mine, other = self.scores[ours][name][0], self.scores[control][name][0]
+                low, high = interval(mine, other, gold)
+                cells.append(
+                    f"{spearman(mine, gold) - spearman(other, gold):+.2f} [{low:+.2f}, {high:+.2f}]"
+                )
+            lines.append(f"| {control[0]}, {control[1]} | " + " | ".join(cells) + " |")
+        return lines
+
+
+def _cell(values: Sequence[float]) -> str:
+    mean = f"{np.mean(values):.2f}"
+    return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
 
 
 def compare(
-    stsb: Path,
-    model: str,
-    head: Head,
-    store: Store,
-    backbone: str | None = None,
-    corpus: Path | None = None,
+    heads: Sequence[Head],
+    backbone: Backbone,
+    sets: Sequence[Pairs],
+    cache: VectorCache,
+    corpus: Sequence[str] = (),
+    served: Encoder | None = None,
 ) -> Report:
-    """Measure the model `model`, made with `head`, and what it should be compared with.
+    """Measure heads of one recipe, seed by seed, and what they should be compared with.
 
-    The control can be measured by `centred` only if it is centred as the head was, on a corpus
-    that is not the one being evaluated: give the head's own.
+    Args:
+        heads: differing in their seed only.
+        backbone: the one they were trained on.
+        sets: the benchmarks.
+        cache: of encoded sentences.
+        corpus: sentences they were trained on, to centre the controls as they were centred. The
+            control is measured by `centred` only with these.
+        served: the model made from the first head, to be measured as it answers.
     """
-    artifact = store.open(model)
-    if artifact.manifest.head.sha256 != head.spec.sha256:
+    first = heads[0]
+    controls = _controls(first, _encode(backbone, cache, corpus) if corpus else None)
+    report = Report(first.spec.recommended_metric)
+    for pairs in sets:
+        distinct = {text: i for i, text in enumerate(sorted({*pairs.a, *pairs.b}))}
+        encoded = _encode(backbone, cache, [*distinct])
+        a, b = (encoded.take([distinct[text] for text in texts]) for texts in (pairs.a, pairs.b))
+        report.gold[pairs.name] = np.array(pairs.gold)
+        for pooling, scores in pooling_scores(first, a, b).items():
+            report.add((POOLING, pooling), pairs.name, scores)
+        for aggregation, measured in ((MIXTURE, heads), (CONTROL, controls)):
+            for head in measured:
+                measure = mixture_scores if head.spec.model == "categorical" else baseline_scores
+                for metric, scores in measure(head, a, b).items():
+                    report.add((aggregation, metric), pairs.name, scores)
+        if served:
+            left, right = served.encode(pairs.a).mixtures, served.encode(pairs.b).mixtures
+            for metric, scores in served_scores(left, right, served.centre).items():
+                report.add((SERVED, metric), pairs.name, scores)
+    return report
+
+
+def _controls(head: Head, corpus: TokenVectors | None) -> list[Head]:
+    controls = [random_control(head, seed) for seed in range(CONTROL_SEEDS)]
+    if corpus is None or head.spec.model != "categorical":
+        return controls
+    return [
+        replace(control, tensors={**control.tensors, "centre": control.centre_of(corpus)})
+        for control in controls
+    ]
+
+
+def _encode(backbone: Backbone, cache: VectorCache, sentences: Sequence[str]) -> TokenVectors:
+    starts = range(0, len(sentences), SHARD_SENTENCES)
+    parts = [cache.encode(backbone, sentences[i : i + SHARD_SENTENCES]) for i in starts]
+    return TokenVectors.join(parts).without(backbone.checkpoint.unknown_id)
+
+
+def evaluate_heads(
+    directories: Sequence[Path],
+    data: Path,
+    names: Sequence[str],
+    cache: VectorCache,
+    source: str | None = None,
+    corpus: tuple[Sequence[Path], Sequence[str]] = ((), ()),
+    artifact: Artifact | None = None,
+) -> Report:
+    """Evaluate the heads in `directories`; see `compare`.
+
+    Args:
+        directories: of heads that differ in their seed only.
+        data: a folder of benchmarks, or one STSb file.
+        names: of the benchmarks in the folder.
+        cache: of encoded sentences.
+        source: of the backbone, if not the heads' own name for it.
+        corpus: files the heads were trained on, and the fields of theirs to read.
+        artifact: made from the first head.
+    """
+    heads = [Head.load(directory) for directory in directories]
+    spec = heads[0].spec
+    if artifact and artifact.manifest.head.sha256 != spec.sha256:
         raise LatteMixError(
-            f"The model {model!r} was not made with this head: name its own with --model, or "
-            "assemble it again with `lattemix build`."
+            f"The model {artifact.manifest.name!r} was not made with this head: name its own with "
+            "--model, or assemble it again with `lattemix-train export`."
         )
-    pairs = sts.read_stsb(stsb)
-    control = sts.random_control(head)
-    with open_backbone(backbone or head.spec.backbone.name) as checkpoint:
-        checkpoint.check_digest(head.spec.backbone)
-        transformer = Transformer(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
-        a, b = _vectors(transformer, pairs.a), _vectors(transformer, pairs.b)
-        if corpus:
-            sentences = sample(corpus, CENTRE_SENTENCES, seed=0)
-            centre = control.centre_of(_vectors(transformer, sentences))
-            control = replace(control, tensors={**control.tensors, "centre": centre})
-    encoder = Encoder(artifact)
-    left, right = encoder.encode(pairs.a).mixtures, encoder.encode(pairs.b).mixtures
-    return Report(
-        benchmark=stsb.stem,
-        pairs=len(pairs.gold),
-        model=model,
-        pooling=sts.pooling_scores(head, a, b, pairs.gold),
-        served=sts.served_scores(left, right, encoder.centre, pairs.gold),
-        control=sts.mixture_scores(control, a, b, pairs.gold),
-    )
+    sets = [read_stsb(data, data.stem)] if data.is_file() else [read(data, n) for n in names]
+    with open_backbone(source or spec.backbone.name) as checkpoint:
+        for head in heads:
+            checkpoint.check_digest(head.spec.backbone)
+        backbone = load(checkpoint, spec.max_tokens, spec.backbone.layer)
+        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
+            sample: Sequence[str] = ()
+            if corpus[0]:
+                most = spec.recipe["max_sentences"]
+                prepared = prepare(readers.read(*corpus), Path(temporary), most)
+                sample = prepared.head(STATISTICS_SENTENCES)
+            served = Encoder(artifact) if artifact else None
+            return compare(heads, backbone, sets, cache, sample, served)
 
 
-def _vectors(transformer: Transformer, sentences: list[str]) -> list[Floats]:
-    return [states.numpy() for states in transformer.token_vectors(sentences)]
+def record_scores(report: Report, directory: Path) -> None:
+    """Keep the scores, as served if they were measured so, in the first seed's head.
 
-
-def _row(aggregation: str, metric: str, score: float) -> str:
-    return f"{aggregation:<28} {metric:<14} {score:6.2f}"
+    From there they go into every artifact made of it.
+    """
+    head = Head.load(directory)
+    wanted = SERVED if any(way == SERVED for way, _ in report.scores) else MIXTURE
+    scores = {
+        f"{name}/{metric}": round(report.spearman((way, metric), name)[0], 2)
+        for way, metric in report.scores
+        if way == wanted
+        for name in report.gold
+    }
+    evaluation = {**head.spec.evaluation, **scores}
+    head.spec.model_copy(update={"evaluation": evaluation}).write(directory)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from app import __version__
+from app.engine.tokenization import Tokenizer
 from model_store import Artifact, Manifest, Store
-from model_store.manifest import CENTRE, MODEL, TOKENIZER, HeadOrigin, describe
+from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, describe
 from model_store.store import check_name
 from training.backbones.sources import open_backbone
 from training.export import graph
@@ -50,6 +51,9 @@ def assemble(
             (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
             shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
             np.save(staging / CENTRE, head.tensors["centre"])
+            if "weighted.ids" in head.tensors:
+                size = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens).vocabulary_size
+                np.save(staging / WEIGHTS, head.weights(np.arange(size, dtype=np.int32)))
             artifact = Artifact(staging, _manifest(staging, name, head))
             tell("Checking it against the reference")
             _check_parity(artifact, head).write(staging)
@@ -69,6 +73,7 @@ def _manifest(staging: Path, name: str, head: Head) -> Manifest:
         classes=spec.classes,
         temperature=spec.temperature,
         max_tokens=spec.max_tokens,
+        token_weighting=spec.token_weighting,
         recommended_metric=spec.recommended_metric,
         files={path.name: describe(path) for path in sorted(staging.iterdir())},
         evaluation=spec.evaluation,

@@ -1,4 +1,4 @@
-"""BERT's safetensors to one ONNX graph of fused operators. No torch, no optimiser pass."""
+"""A backbone's safetensors to one ONNX graph of fused operators. No torch, no optimiser pass."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 from model_store import LatteMixError
 from training.backbones.sources import Checkpoint
+from training.backbones.words import TABLE
 from training.head import Head
 
 OPSET = 17
@@ -53,7 +54,7 @@ class Graph:
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Refuse a backbone that cannot be exported, before anything is trained on it."""
+    """Refuse a backbone that cannot be exported."""
     config = checkpoint.config
     family = config["model_type"]
     if family not in _FAMILIES:
@@ -61,6 +62,8 @@ def check(checkpoint: Checkpoint) -> None:
             f"{checkpoint.name} is of the family {family!r}, which cannot be exported yet: "
             f"{', '.join(_FAMILIES)} can."
         )
+    if checkpoint.is_static:
+        return
     activation = config.get("hidden_act")
     if activation != "gelu":
         raise ExportError(f"Activation {activation!r} cannot be exported yet: gelu can.")
@@ -71,6 +74,11 @@ def check(checkpoint: Checkpoint) -> None:
 def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
     """Return the graph `input_ids, attention_mask, pool -> mixture` of a backbone and a head."""
     check(checkpoint)
+    if head.spec.model != "categorical":
+        raise ExportError(
+            f"This head is of the {head.spec.model} model, a baseline for measuring: only the "
+            "categorical one gives mixtures to serve."
+        )
     backbone = _FAMILIES[checkpoint.config["model_type"]]
     try:
         weights = load_file(checkpoint.weights)
@@ -163,7 +171,15 @@ def _stack(weights: Tensors, block: str) -> tuple[NDArray[np.float32], NDArray[n
     return np.concatenate(matrices, axis=1), np.concatenate(biases)
 
 
-_FAMILIES: dict[str, Callable[[Graph, Mapping[str, Any], Tensors, int], str]] = {"bert": _bert}
+def _static(graph: Graph, config: Mapping[str, Any], weights: Tensors, layers: int) -> str:
+    """Token vectors [B, S, H] of a table of word vectors."""
+    return graph.op("Gather", graph.constant(TABLE, weights[TABLE]), "input_ids")
+
+
+_FAMILIES: dict[str, Callable[[Graph, Mapping[str, Any], Tensors, int], str]] = {
+    "bert": _bert,
+    "static": _static,
+}
 
 
 def _head(graph: Graph, head: Head, tokens: str) -> str:

@@ -1,0 +1,110 @@
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store import LatteMixError
+from tests.conftest import SENTENCES
+from training.backbones import Backbone, Checkpoint, TokenVectors, load
+from training.cache import VectorCache
+
+
+class Counting:
+    """A backbone that says how often it was asked."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone, self.calls = backbone, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.backbone, name)
+
+    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+        self.calls += 1
+        return self.backbone.encode(sentences, exact)
+
+
+@pytest.fixture
+def counting(checkpoint: Checkpoint) -> Counting:
+    return Counting(load(checkpoint, 16))
+
+
+def test_what_was_encoded_comes_from_disk(counting: Counting, tmp_path: Path) -> None:
+    first = VectorCache(tmp_path).encode(counting, SENTENCES)
+    second = VectorCache(tmp_path).encode(counting, SENTENCES)
+    assert counting.calls == 1
+    np.testing.assert_array_equal(first.vectors, second.vectors)
+    np.testing.assert_array_equal(first.lengths, second.lengths)
+    np.testing.assert_array_equal(first.ids, second.ids)
+    exact = counting.encode(SENTENCES)
+    assert first.vectors.dtype == np.float16
+    np.testing.assert_allclose(first.vectors, exact.vectors, atol=2e-3)
+
+
+def test_other_sentences_layers_and_lengths_are_other_entries(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    cache = VectorCache(tmp_path)
+    cache.encode(load(checkpoint, 16), SENTENCES)
+    for backbone in (load(checkpoint, 16, layer=1), load(checkpoint, 4)):
+        cache.encode(backbone, SENTENCES)
+    cache.encode(load(checkpoint, 16), SENTENCES[::-1])
+    assert len(list(tmp_path.rglob("*.st"))) == 4
+
+
+def test_sentences_that_were_cut_are_counted(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    for _ in range(2):  # encoded, then from disk
+        cut = VectorCache(tmp_path).encode(load(checkpoint, 5), SENTENCES)
+        assert cut.lengths.max() == 5
+        assert cut.truncated == sum(len(sentence.split()) > 3 for sentence in SENTENCES)
+
+
+def test_the_oldest_go_when_there_is_no_room(counting: Counting, tmp_path: Path) -> None:
+    cache = VectorCache(tmp_path)
+    for n, sentence in enumerate(SENTENCES[:3]):
+        cache.encode(counting, [sentence])
+        os.utime(cache._path(counting, [sentence]), (n, n))
+    cache.encode(counting, SENTENCES[:1])  # used again: now the newest
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.st"))
+    tight = VectorCache(tmp_path, gigabytes=size / 1e9)
+    tight.encode(counting, SENTENCES[3:4])
+    held = [tight.holds(counting, [sentence]) for sentence in SENTENCES[:4]]
+    assert held == [True, False, True, True]
+
+
+def test_without_room_for_even_one_nothing_is_kept(counting: Counting, tmp_path: Path) -> None:
+    cache = VectorCache(tmp_path, gigabytes=0)
+    assert len(cache.encode(counting, SENTENCES)) == 10
+    assert not list(tmp_path.rglob("*.st"))
+
+
+def test_a_damaged_entry_is_encoded_again(counting: Counting, tmp_path: Path) -> None:
+    cache = VectorCache(tmp_path)
+    cache.encode(counting, SENTENCES)
+    (path,) = tmp_path.rglob("*.st")
+    path.write_bytes(path.read_bytes()[:50])
+    assert len(cache.encode(counting, SENTENCES)) == 10
+    assert counting.calls == 2
+
+
+def test_vectors_that_are_not_finite_are_named_by_their_sentence(
+    counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = counting.encode(SENTENCES)
+    encoded.vectors[encoded.lengths[:3].sum() + 1] = np.nan
+    monkeypatch.setattr(counting, "encode", lambda sentences: encoded)
+    with pytest.raises(LatteMixError, match=r"not finite .* layer 2, first for 'a dog is running"):
+        VectorCache(tmp_path).encode(counting, SENTENCES)
+    assert not list(tmp_path.rglob("*.st"))
+
+
+def test_taking_and_joining_sentences(counting: Counting) -> None:
+    encoded = counting.encode(SENTENCES)
+    each, taken = list(encoded), list(encoded.take([4, 0]))
+    np.testing.assert_array_equal(taken[0], each[4])
+    np.testing.assert_array_equal(taken[1], each[0])
+    joined = TokenVectors.join([*encoded.chunks(3)])
+    np.testing.assert_array_equal(joined.vectors, encoded.vectors)
+    np.testing.assert_array_equal(joined.lengths, encoded.lengths)
+    assert len(encoded.take([])) == 0

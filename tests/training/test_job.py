@@ -1,0 +1,223 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from model_store import Store
+from tests.conftest import SENTENCES
+from training import cli
+from training.head import Head
+from training.monitor import Monitor
+
+TRAIN = "from training.cli import main; main()"
+TINY = ["--latent-dims", "4", "--classes", "5", "--max-tokens", "16", "--batch-sentences", "2"]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
+    monkeypatch.setattr(sys, "argv", ["lattemix-train", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code
+
+
+@pytest.fixture
+def arguments(backbone: Path, corpus: Path, tmp_path: Path) -> list[str]:
+    common = ["train", "--corpus", corpus, "--backbone", backbone, "--cache", tmp_path / "cache"]
+    return [*map(str, common), *TINY]
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    rows = [f"\t\t\t\t{i % 4}\t{s}\t{SENTENCES[i - 3]}" for i, s in enumerate(SENTENCES)]
+    path = tmp_path / "sts-dev.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_job_leaves_a_head_its_card_and_its_log(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], dev: Path, backbone: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "heads" / "mine"
+    told = ["--about", "Ten sentences", "--licence", "CC0", "--dev", dev, "--seed", 3]
+    assert run(monkeypatch, *arguments, "--steps", 20, "--out", out, *told) == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {"head.json", "head.safetensors", "README.md", "log.jsonl"}
+    spec = Head.load(out).spec
+    assert (spec.recipe["seed"], spec.recipe["steps"], spec.corpus) == (3, 20, "Ten sentences")
+    assert spec.training["sentences"] == 10
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in entries] == [0, 19]
+    assert entries[-1]["kl"] == spec.training["kl"]
+    card = (out / "README.md").read_text()
+    for part in ("# mine", "Ten sentences. Licence of the data: CC0", "| seed | 3 |"):
+        assert part in card
+    for row in ("pooling, mean", "pooling, centred mean", "mixture, js", "random encoder, centred"):
+        assert f"| {row} |" in card
+
+    assert (
+        run(monkeypatch, "export", "--head", out, "--store", tmp_path, "--backbone", backbone) == 0
+    )
+    assert Store(tmp_path).open("mine").manifest.latent_dims == 4
+
+
+def test_killed_and_begun_again_it_gives_the_same_head(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "3000"]
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "whole") == 0
+    out = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments, "--out", str(out)])
+    checkpoint = out / "run" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it must still have been running"
+    assert not (out / "head.json").exists()
+    assert run(monkeypatch, *arguments, "--out", out) == 0
+    heads = [(path / "head.safetensors").read_bytes() for path in (tmp_path / "whole", out)]
+    assert heads[0] == heads[1]
+    assert not checkpoint.exists()
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.fixture
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> tuple[list[str], Path]:
+    """Arguments of a job that was killed at step 250 of 300, and its checkpoint."""
+    arguments += ["--steps", "300", "--out", str(tmp_path / "out")]
+    step = Monitor.step
+
+    def killing(self, number, *rest):
+        if number == 250:
+            raise KilledError
+        return step(self, number, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("training.monitor.Monitor.step", killing)
+        patched.setattr(sys, "argv", ["lattemix-train", *arguments])
+        with pytest.raises(KilledError):
+            cli.main()
+    checkpoint = tmp_path / "out" / "run" / "checkpoint.safetensors"
+    assert checkpoint.exists()
+    return arguments, checkpoint
+
+
+def test_a_corpus_that_changed_is_named_and_the_checkpoint_kept(
+    monkeypatch: pytest.MonkeyPatch, interrupted: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    arguments, checkpoint = interrupted
+    kept = checkpoint.read_bytes()
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join([*SENTENCES, "one more"]))
+    arguments[arguments.index("--corpus") + 1] = str(other)
+    code = str(run(monkeypatch, *arguments))
+    assert "is of a run with another corpus (then" in code
+    assert checkpoint.read_bytes() == kept
+    assert run(monkeypatch, *arguments, "--restart") == 0
+
+
+def test_another_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, interrupted: tuple[list[str], Path]
+) -> None:
+    arguments, _ = interrupted
+    code = str(run(monkeypatch, *arguments, "--learning-rate", 0.5))
+    assert "another learning_rate (then 0.002, now 0.5)" in code
+
+
+def test_a_finished_head_is_not_overwritten_unasked(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "5", "--out", str(tmp_path / "out")]
+    assert run(monkeypatch, *arguments) == 0
+    first = (tmp_path / "out" / "head.safetensors").read_bytes()
+    assert "holds a finished head" in str(run(monkeypatch, *arguments, "--seed", 9))
+    assert (tmp_path / "out" / "head.safetensors").read_bytes() == first
+    assert run(monkeypatch, *arguments, "--seed", 9, "--restart") == 0
+    assert (tmp_path / "out" / "head.safetensors").read_bytes() != first
+
+
+def test_two_processes_share_the_encoding_and_train_one_head(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "5"]
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "alone") == 0
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    arguments[arguments.index("--cache") + 1] = str(tmp_path / "another")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script)]
+    command += [*arguments, "--out", str(tmp_path / "both")]
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parent.parent)}
+    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stderr.count("distinct sentences") == 1
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("alone", "both")]
+    assert heads[0] == heads[1]
+
+
+def test_what_cannot_be_served_is_said_before_training(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    backbone: Path,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("training.export.graph._FAMILIES", {})
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out") == 0
+    assert "this head can be evaluated, but not served. " in capsys.readouterr().err
+
+
+def test_sentences_that_were_cut_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    arguments[arguments.index("--max-tokens") + 1] = "6"
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out") == 0
+    assert "50.0% of the sentences are longer than max_tokens (6)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [("", "holds no sentences"), ("one\none\n", "holds one sentence")]
+)
+def test_a_corpus_too_small(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "small.txt").write_text(content)
+    arguments[arguments.index("--corpus") + 1] = str(tmp_path / "small.txt")
+    assert says in str(run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out"))
+
+
+def test_a_file_in_the_heads_place_is_found_before_training(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], corpus: Path
+) -> None:
+    code = run(monkeypatch, *arguments, "--out", corpus)
+    assert "is a file: a head is a directory" in str(code)
+
+
+def test_a_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = run(
+        monkeypatch, "train", "--corpus", tmp_path / "none", "--out", tmp_path, "--backbone", "x"
+    )
+    assert str(code).startswith("lattemix-train: There is no backbone 'x'")
+
+
+def test_every_setting_of_a_recipe_is_a_flag_with_its_description(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run(monkeypatch, "train", "--help")
+    text = capsys.readouterr().out
+    for name in ("--latent-dims", "--beta-schedule", "--free-bits", "--token-weighting", "--seed"):
+        assert name in text
+    assert "L, the number of latent variables." in text

@@ -1,0 +1,35 @@
+"""Word vectors that know no context (GloVe, word2vec) as a backbone: one row per token."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from app.engine.tokenization import Tokenizer
+from training.backbones.sources import BackboneError, Checkpoint
+from training.backbones.tokens import TokenVectors
+from training.backbones.words import TABLE
+
+
+class StaticVectors:
+    """A lookup table. Words it does not know share one row of zeros, and weigh nothing."""
+
+    def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
+        if layer:
+            raise BackboneError(f"{checkpoint.name} has no layers: layer {layer} is none of them.")
+        try:
+            with safe_open(checkpoint.weights, framework="numpy") as file:
+                self._table = file.get_tensor(TABLE)  # [V, H]
+        except (SafetensorError, OSError) as error:
+            raise BackboneError(f"{checkpoint.name} cannot be loaded: {error}") from error
+        self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
+        self.hidden_size: int = self._table.shape[1]
+        self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
+
+    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+        """Look every token up."""
+        tokens = self._tokenizer(sentences)
+        ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
+        lengths = np.array([len(text.ids) for text in tokens], np.int32)
+        cut = sum(text.truncated for text in tokens)
+        return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, cut)

@@ -1,0 +1,175 @@
+"""Files of word vectors, read into the layout every backbone has: config, weights, tokenizer."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from tokenizers import models, normalizers, pre_tokenizers
+
+from model_store import LatteMixError
+
+TABLE = "embeddings"  # [V + 1, H]: the words, and the unknown one
+UNKNOWN = "[UNK]"
+
+Floats = NDArray[np.float32]
+
+
+class WordVectorsError(LatteMixError):
+    """A file of word vectors cannot be understood."""
+
+
+def convert(path: Path, directory: Path) -> None:
+    """Make a backbone directory of a file of word vectors, by what its name says it is.
+
+    `.bin` is word2vec's binary format; `.npy` a matrix with its words in an index beside it; any
+    other name is text, GloVe's or word2vec's with its header line.
+    """
+    if path.suffix in (".kv", ".model", ".pkl", ".pickle"):
+        raise WordVectorsError(
+            f"{path} is a pickle, which can run code when read: where you trust it, write it anew "
+            "with gensim, `KeyedVectors.load(FILE).save_word2vec_format('FILE.bin', binary=True)`."
+        )
+    readers = {".bin": _read_binary, ".npy": _read_matrix}
+    words, vectors = readers.get(path.suffix, _read_text)(path)
+    save(words, vectors, directory)
+
+
+def save(words: Sequence[str], vectors: Floats, directory: Path) -> None:
+    """Write word vectors as a backbone directory; the same bytes for the same vectors.
+
+    gensim's KeyedVectors fit as they are: `save(kv.index_to_key, kv.vectors, directory)`.
+    """
+    if len(words) != len(vectors) or not len(words):
+        raise WordVectorsError(f"There are {len(vectors):,} vectors for {len(words):,} words.")
+    if not np.isfinite(vectors).all():
+        row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        raise WordVectorsError(f"The vector of {words[row]!r} (row {row + 1:,}) is not finite.")
+    first = {word: row for row, word in reversed(list(enumerate(words)))}
+    kept = sorted(first.values())  # a word that comes twice keeps its first vector
+    vocabulary = {words[row]: place for place, row in enumerate(kept)}
+    vocabulary[UNKNOWN] = len(kept)
+    hidden_size = vectors.shape[1]
+    table = np.concatenate([vectors[kept], np.zeros((1, hidden_size))]).astype(np.float32)
+    lowercase = not any(character.isupper() for word in words for character in word)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    _tokenizer(vocabulary, lowercase).save(str(directory / "tokenizer.json"), pretty=False)
+    config = {
+        "model_type": "static",
+        "hidden_size": hidden_size,
+        "vocab_size": len(table),
+        "unknown_id": len(kept),
+        "lowercase": lowercase,
+    }
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file({TABLE: table}, directory / "model.safetensors")
+
+
+def _tokenizer(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    if lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # runs of letters, runs of punctuation
+    return tokenizer
+
+
+def _read_text(path: Path) -> tuple[list[str], Floats]:
+    words: list[str] = []
+    rows: list[Floats] = []
+    size = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(_decoded(file, path), start=1):
+            word, values = _split(line, size)
+            if number == 1 and len(values) == 1:
+                size = int(values[0])  # word2vec's header: how many words, how wide
+                continue
+            size = size or len(values)
+            if len(values) != size or not size or not word:
+                raise WordVectorsError(
+                    f"{path}, line {number:,}: expected a word and {size or 'its'} numbers."
+                )
+            words.append(word)
+            rows.append(values)
+    if not words:
+        raise WordVectorsError(f"{path} holds no word vectors.")
+    return words, np.stack(rows)
+
+
+def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n ")
+        except UnicodeDecodeError:
+            raise WordVectorsError(
+                f"{path}, line {number:,} is not UTF-8 text: word2vec's binary format is told by "
+                "the ending .bin."
+            ) from None
+
+
+def _split(line: str, size: int) -> tuple[str, Floats]:
+    """A word, which may hold spaces, and the numbers after it."""
+    columns = line.split(" ")
+    start = len(columns) - size if size else 1
+    try:
+        values = np.array(columns[start:], dtype=np.float32)
+    except ValueError:
+        values = np.zeros(0, np.float32)
+    return " ".join(columns[:start]), values
+
+
+def _read_binary(path: Path) -> tuple[list[str], Floats]:
+    with path.open("rb") as file:
+        try:
+            count, size = map(int, file.readline(64).split())
+        except ValueError:
+            raise WordVectorsError(
+                f"{path} is not in word2vec's binary format: it does not begin with two numbers."
+            ) from None
+        words: list[str] = []
+        vectors = np.empty((count, size), np.float32)
+        for row in range(count):
+            words.append(_word(file))
+            values = file.read(4 * size)
+            if len(values) < 4 * size:
+                raise WordVectorsError(f"{path} ends after {row:,} of its {count:,} words.")
+            vectors[row] = np.frombuffer(values, np.float32)
+    return words, vectors
+
+
+def _word(file: BinaryIO) -> str:
+    """What comes before the next space; some writers end the row before it with a line end."""
+    letters = bytearray()
+    while (letter := file.read(1)) not in (b" ", b""):
+        letters += letter
+    return letters.decode("utf-8", errors="replace").lstrip("\n")
+
+
+def _read_matrix(path: Path) -> tuple[list[str], Floats]:
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise WordVectorsError(f"{path} is not a matrix of numbers: {error}.") from error
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+        raise WordVectorsError(f"{path} holds {vectors.dtype} of shape {vectors.shape}, not rows.")
+    return _read_index(path), vectors.astype(np.float32)
+
+
+def _read_index(matrix: Path) -> list[str]:
+    """The words of a matrix's rows: a list in `NAME.json`, lines of `NAME.txt`, or a Parquet."""
+    if (path := matrix.with_suffix(".json")).is_file():
+        return [str(word) for word in json.loads(path.read_text(encoding="utf-8"))]
+    if (path := matrix.with_suffix(".txt")).is_file():
+        return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    if tables := sorted(matrix.parent.glob("*.parquet")):
+        from pyarrow import parquet
+
+        return [str(word) for word in parquet.read_table(tables[0]).column(0).to_pylist()]
+    raise WordVectorsError(
+        f"{matrix} has no index beside it: put its words, in the order of its rows, into "
+        f"{matrix.with_suffix('.txt').name}, one a line."
+    )

@@ -1,0 +1,103 @@
+"""Token vectors on disk: no sentence goes through a backbone twice, and no disk is filled."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from model_store import LatteMixError
+from training.backbones import Backbone, TokenVectors
+
+DEFAULT_GIGABYTES = 20.0
+
+_TENSORS = ("vectors", "ids", "lengths", "truncated")
+
+
+def default_directory() -> Path:
+    """`lattemix` in the user's cache directory."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lattemix"
+
+
+class VectorCache:
+    """Encoded lists of sentences, each in a file named for everything its content depends on.
+
+    A file is written whole or not at all, so an interrupted run resumes where it was. When the
+    files outgrow `gigabytes`, those unused for longest go. Vectors are kept in half precision.
+    """
+
+    def __init__(self, directory: Path | None = None, gigabytes: float = DEFAULT_GIGABYTES) -> None:
+        self.directory = (directory or default_directory()) / "vectors"
+        self.limit = int(gigabytes * 1e9)
+
+    def encode(self, backbone: Backbone, sentences: Sequence[str]) -> TokenVectors:
+        """The sentences' token vectors, in float16 [T, H]: from disk, or encoded and kept."""
+        path = self._path(backbone, sentences)
+        if (found := _read(path)) is not None:
+            os.utime(path)  # used just now
+            return found
+        encoded = _half(backbone, sentences)
+        if encoded.vectors.nbytes <= self.limit:
+            self._write(path, encoded)
+        return encoded
+
+    def holds(self, backbone: Backbone, sentences: Sequence[str]) -> bool:
+        """Whether these sentences are encoded already."""
+        return self._path(backbone, sentences).is_file()
+
+    def _path(self, backbone: Backbone, sentences: Sequence[str]) -> Path:
+        digest = hashlib.sha256(f"{backbone.layer} {backbone.max_tokens}\n".encode())
+        for sentence in sentences:
+            digest.update(sentence.encode() + b"\n")
+        return self.directory / backbone.checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
+
+    def _write(self, path: Path, encoded: TokenVectors) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_room(encoded.vectors.nbytes)
+        new = path.with_suffix(f".{os.getpid()}.new")
+        cut = np.array([encoded.truncated])
+        parts = (encoded.vectors, encoded.ids, encoded.lengths, cut)
+        tensors = dict(zip(_TENSORS, parts, strict=True))
+        try:
+            save_file(tensors, new)
+            new.replace(path)
+        except (OSError, SafetensorError):
+            # A cache that cannot be written costs time, not the run.
+            new.unlink(missing_ok=True)
+
+    def _make_room(self, needed: int) -> None:
+        files = [(file, file.stat()) for file in self.directory.glob("*/*.st")]
+        excess = sum(stat.st_size for _, stat in files) + needed - self.limit
+        for file, stat in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
+            if excess <= 0:
+                break
+            file.unlink(missing_ok=True)
+            excess -= stat.st_size
+
+
+def _read(path: Path) -> TokenVectors | None:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            vectors, ids, lengths, truncated = map(file.get_tensor, _TENSORS)
+            return TokenVectors(vectors, ids, lengths, int(truncated[0]))
+    except (OSError, SafetensorError):
+        return None  # not there, or damaged: it is encoded again
+
+
+def _half(backbone: Backbone, sentences: Sequence[str]) -> TokenVectors:
+    """Encode; refuse vectors that half precision, or any, cannot hold."""
+    encoded = backbone.encode(sentences)
+    with np.errstate(over="ignore"):
+        vectors = encoded.vectors.astype(np.float16)
+    finite = np.isfinite(vectors).all(axis=1)  # [T]
+    if not finite.all():
+        sentence = sentences[int(encoded.sentence_of[np.argmin(finite)])]
+        raise LatteMixError(
+            f"{backbone.checkpoint.name} gives vectors that are not finite (or beyond 65,504) at "
+            f"layer {backbone.layer}, first for {sentence[:60]!r}: its weights are damaged, or "
+            "another layer is needed."
+        )
+    return TokenVectors(vectors, encoded.ids, encoded.lengths, encoded.truncated)

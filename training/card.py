@@ -1,0 +1,50 @@
+"""The card of a head: what it was made of, how, and how good it is, for people to read."""
+
+from training.head import Head
+
+FILE = "README.md"
+
+
+def card(head: Head, name: str, licence: str, results: str | None = None) -> str:
+    """Markdown about a head.
+
+    Args:
+        head: the head.
+        name: what to call it.
+        licence: of the sentences it was trained on.
+        results: a Markdown table of scores beside the controls, if it was evaluated.
+    """
+    spec, backbone = head.spec, head.spec.backbone
+    what = f"{spec.latent_dims} latent variables"
+    if spec.model == "categorical":
+        what += f" of {spec.classes} classes"
+    changes = "\n".join(f"| {key} | {value} |" for key, value in spec.recipe.items())
+    figures = "\n".join(f"| {key} | {value:,g} |" for key, value in spec.training.items())
+    return f"""# {name}
+
+A {spec.model} encoder for the token outputs of {backbone.name} ({backbone.architecture}, layer
+{backbone.layer}, {backbone.hidden_size} wide, weights of SHA-256 {backbone.sha256[:12]}…): {what}.
+`head.safetensors` holds its numbers, `head.json` everything else.
+
+## Data
+
+{spec.corpus}. Licence of the data: {licence}. No labels were used.
+
+## Recipe
+
+| setting | value |
+|---|---|
+{changes}
+
+## Training
+
+The run, and its last figures (loss, reconstruction and KL in nats per token):
+
+| | |
+|---|---|
+{figures}
+
+## Results
+
+{results or "Not evaluated yet: `lattemix-train evaluate` does it."}
+"""

@@ -1,0 +1,121 @@
+"""One training job: everything `lattemix-train train` does, and what it leaves behind."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_store import LatteMixError
+from training import backbones
+from training.backbones import Backbone
+from training.cache import VectorCache
+from training.card import FILE as CARD
+from training.card import card
+from training.corpus import Corpus, prepare
+from training.device import Workers
+from training.evaluate.report import compare
+from training.evaluate.sets import read_stsb
+from training.export import graph
+from training.export.graph import ExportError
+from training.head import SPEC, STATISTICS_SENTENCES, Head
+from training.pipeline import Encoded, make_head
+from training.readers import STDIN, read
+from training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, on what, and where to."""
+
+    out: Path
+    backbone: str
+    corpus: Sequence[Path]
+    recipe: Recipe
+    cache: VectorCache
+    columns: Sequence[str] = ()
+    about: str | None = None
+    licence: str | None = None
+    dev: Path | None = None
+    restart: bool = False
+
+    def run(self, tell: Callable[[str], None]) -> None:
+        """Train the head and write it, its card and its log into `out`.
+
+        While it runs, `out/run` holds the prepared corpus and the checkpoint; the same job, begun
+        again, goes on from there.
+        """
+        workers = Workers.join()
+        tell = tell if workers.is_first else _silence
+        if workers.is_first:
+            self._clear()
+        workers.wait()
+        with backbones.open_backbone(self.backbone) as checkpoint:
+            backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
+            try:
+                graph.check(checkpoint)
+            except ExportError as error:
+                tell(f"Note: this head can be evaluated, but not served. {error}")
+            corpus = self._prepare(workers)
+            tell(f"{corpus.sentences:,} distinct sentences")
+            encoded = Encoded(backbone, corpus, self.cache)
+            encoded.ahead(self.recipe, workers, progress=workers.is_first)
+            if workers.is_first:
+                about = self.about or ", ".join(path.name for path in self.corpus)
+                head = make_head(encoded, self.recipe, about, self.state)
+                self._finish(head, self._results(head, backbone, corpus))
+                _tell_of_cuts(head, tell)
+        workers.wait()
+
+    @property
+    def state(self) -> Path:
+        """Where a run keeps what it needs to be resumed."""
+        return self.out / "run"
+
+    def _clear(self) -> None:
+        if self.out.exists() and not self.out.is_dir():
+            raise LatteMixError(f"--out {self.out} is a file: a head is a directory.")
+        if self.restart:
+            shutil.rmtree(self.state, ignore_errors=True)
+        elif (self.out / SPEC).exists():
+            raise LatteMixError(
+                f"{self.out} holds a finished head: choose another --out, or replace it with "
+                "--restart."
+            )
+        self.state.mkdir(parents=True, exist_ok=True)
+
+    def _prepare(self, workers: Workers) -> Corpus:
+        directory = self.state / "corpus"
+        if workers.is_first and not (STDIN in self.corpus and Corpus.open(directory)):
+            sentences = read(self.corpus, self.columns)
+            prepare(sentences, directory, self.recipe.max_sentences)
+        workers.wait()
+        corpus = Corpus.open(directory)
+        assert corpus is not None
+        return corpus
+
+    def _results(self, head: Head, backbone: Backbone, corpus: Corpus) -> str | None:
+        if self.dev is None:
+            return None
+        pairs = read_stsb(self.dev, self.dev.stem)
+        sample = corpus.head(STATISTICS_SENTENCES)
+        return compare([head], backbone, [pairs], self.cache, sample).markdown
+
+    def _finish(self, head: Head, results: str | None) -> None:
+        head.save(self.out)
+        text = card(Head.load(self.out), self.out.name, self.licence or "not stated", results)
+        (self.out / CARD).write_text(text, encoding="utf-8")
+        for log in self.state.glob("*.jsonl"):
+            log.replace(self.out / log.name)
+        shutil.rmtree(self.state)
+
+
+def _silence(message: str) -> None:
+    pass
+
+
+def _tell_of_cuts(head: Head, tell: Callable[[str], None]) -> None:
+    if share := head.spec.training["sentences_cut"]:
+        tell(
+            f"Note: {share:.1%} of the sentences are longer than max_tokens ({head.spec.max_tokens}"
+            ") and were cut."
+        )
