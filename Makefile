@@ -17,7 +17,7 @@ help:
 	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
 	@echo "make test    run every test"
 	@echo "make lint    check style and types; make format fixes style"
-	@echo "make bench   measure speed beside a named peer"
+	@echo "make bench   measure speed beside named alternatives"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
 serve: $(VENV)/.serve $(ARTIFACT)
@@ -37,6 +37,7 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.training
 
 clean:
 	rm -rf $(VENV) model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

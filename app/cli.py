@@ -144,6 +144,7 @@ _EXTRAS = {
     "huggingface_hub": "export",
     "onnx": "export",
     "safetensors": "export",
+    "pyarrow": "train",
     "scipy": "train",
     "torch": "train",
     "tqdm": "train",

@@ -14,7 +14,6 @@ from training import cli
 from training.head import Head
 from training.monitor import Monitor
 
-TRAIN = "from training.cli import main; main()"
 TINY = ["--latent-dims", "4", "--classes", "5", "--max-tokens", "16", "--batch-sentences", "2"]
 
 
@@ -71,7 +70,7 @@ def test_killed_and_begun_again_it_gives_the_same_head(
     arguments += ["--steps", "3000"]
     assert run(monkeypatch, *arguments, "--out", tmp_path / "whole") == 0
     out = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments, "--out", str(out)])
+    process = subprocess.Popen([sys.executable, "-m", "training", *arguments, "--out", str(out)])
     checkpoint = out / "run" / "checkpoint.safetensors"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < deadline:
@@ -151,11 +150,9 @@ def test_two_processes_share_the_encoding_and_train_one_head(
 ) -> None:
     arguments += ["--steps", "5"]
     assert run(monkeypatch, *arguments, "--out", tmp_path / "alone") == 0
-    script = tmp_path / "train.py"
-    script.write_text(TRAIN)
     arguments[arguments.index("--cache") + 1] = str(tmp_path / "another")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script)]
-    command += [*arguments, "--out", str(tmp_path / "both")]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m"]
+    command = [*launcher, "training", *arguments, "--out", str(tmp_path / "both")]
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parent.parent)}
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr

@@ -1,12 +1,14 @@
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from model_store.manifest import sha256_of
-from training.backbones import sources
-from training.backbones.sources import BackboneError, PinnedPackage, open_backbone
+from training.backbones import BackboneError, open_backbone, packages
+from training.backbones.packages import PinnedPackage
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def package(wheel: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> Pin
         folder="carrier/model",
         files={name: sha256_of(backbone / name) for name in names},
     )
-    monkeypatch.setitem(sources.PINNED, "carried", package)
+    monkeypatch.setitem(packages.PINNED, "carried", package)
     return package
 
 
@@ -161,3 +163,21 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_is_no_backbone_is_explained(reference: str) -> None:
     refuse(reference, "give --backbone a directory, a file of word vectors, a hub id")
+
+
+def test_a_package_may_carry_word_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.ones((2, 4), np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    (tmp_path / "v.txt").write_text("dog\ncat\n")
+    files = {name: sha256_of(tmp_path / name) for name in ("v.npy", "v.txt")}
+    package = PinnedPackage("words==1", "0" * 64, "data", files, word_vectors="v.npy")
+    monkeypatch.setitem(packages.PINNED, "words", package)
+    installed = SimpleNamespace(locate_file=lambda folder: tmp_path)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: installed)
+    with open_backbone("words") as checkpoint:
+        assert checkpoint.name == "words"
+        assert (checkpoint.is_static, checkpoint.config["vocab_size"]) == (True, 3)
+        place = checkpoint.directory
+    assert not place.exists()
+    (tmp_path / "v.txt").write_text("dog\nrat\n")
+    refuse("words", r"v\.txt is not the public model's")

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from training.backbones.sources import BackboneError, Checkpoint, open_backbone
+from training.backbones.checkpoint import BackboneError, Checkpoint
+from training.backbones.sources import open_backbone
 from training.backbones.tokens import TokenVectors
 
 __all__ = ["Backbone", "BackboneError", "Checkpoint", "TokenVectors", "load", "open_backbone"]

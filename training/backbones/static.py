@@ -6,7 +6,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from app.engine.tokenization import Tokenizer
-from training.backbones.sources import BackboneError, Checkpoint
+from training.backbones.checkpoint import BackboneError, Checkpoint
 from training.backbones.tokens import TokenVectors
 from training.backbones.words import TABLE
 

@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from app.engine.encoder import batches
 from app.engine.tokenization import Tokenizer
-from training.backbones.sources import BackboneError, Checkpoint
+from training.backbones.checkpoint import BackboneError, Checkpoint
 from training.backbones.tokens import TokenVectors
 from training.device import autocast, device
 

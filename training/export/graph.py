@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from model_store import LatteMixError
-from training.backbones.sources import Checkpoint
+from training.backbones import Checkpoint
 from training.backbones.words import TABLE
 from training.head import Head
 
