@@ -29,7 +29,7 @@ WEIGHTS = "weights.npy"
 
 Precision = Literal["fp32", "fp16", "int8"]
 Metric = Literal["cosine", "js", "l2", "bhattacharyya", "centred"]
-TokenWeighting = Literal["uniform", "sif"]
+TokenWeighting = Literal["uniform", "sif", "learned"]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # One pattern for model and file names: whatever matches it cannot leave its directory.

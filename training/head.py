@@ -21,6 +21,7 @@ from training.recipe import Model, Normalisation
 SPEC, TENSORS = "head.json", "head.safetensors"
 
 STATISTICS_SENTENCES = 4096  # enough for a mean and a centre that no longer move
+_WEIGHER = ("0.weight", "0.bias", "1.weight", "1.bias")
 _CHUNK = 128  # sentences whose token distributions are in memory at once
 
 Floats = NDArray[np.float32]
@@ -67,10 +68,12 @@ class Head:
     """The VAE's encoder with the normalisation in front of it.
 
     `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer; `mean`
-    [H], subtracted from every token; and where some tokens do not weigh 1, `weighted.ids` [K] and
-    `weighted.weights` [K]. A categorical head also has `centre` [L, C], the mean of sqrt(mixture)
-    over the training sentences; and `probes` [P, L, C], the mixtures of the probe sentences as the
-    torch backbone and this head gave them. Whoever assembles the head must get the same ones.
+    [H], subtracted from every token; and where not all tokens weigh 1, `weigher.N.weight` and
+    `weigher.N.bias`, two layers that learned a weight from the vector, or `weighted.ids` [K] and
+    `weighted.weights` [K], which name it by the token. A categorical head also has `centre`
+    [L, C], the mean of sqrt(mixture) over the training sentences; and `probes` [P, L, C], the
+    mixtures of the probe sentences as the torch backbone and this head gave them. Whoever
+    assembles the head must get the same ones.
     """
 
     spec: HeadSpec
@@ -85,7 +88,7 @@ class Head:
 
     def codes(self, vectors: Floats) -> Floats:
         """What the encoder says of every token's latent dims: [T, H] -> [T, L, *]."""
-        hidden = normalise(vectors, self.tensors["mean"], self.spec.normalisation)
+        hidden = self._normalise(vectors)
         *inner, (weight, bias) = self.encoder
         for inner_weight, inner_bias in inner:
             hidden = np.maximum(hidden @ inner_weight.T + inner_bias, 0)
@@ -105,7 +108,7 @@ class Head:
         return np.concatenate([self._mixtures(part) for part in tokens.chunks(_CHUNK)])
 
     def _mixtures(self, tokens: TokenVectors) -> Floats:
-        weights = self.weights(tokens.ids)  # [T]
+        weights = self.weights(tokens)  # [T]
         weighted = self.distributions(tokens.vectors.astype(np.float32)) * weights[:, None, None]
         sums = [part.sum(axis=0) for part in np.split(weighted, np.cumsum(tokens.lengths)[:-1])]
         totals = np.bincount(tokens.sentence_of, weights, len(tokens)).astype(np.float32)  # [N]
@@ -117,15 +120,27 @@ class Head:
         roots = np.sqrt(self.mixtures(tokens))
         return np.asarray(np.nanmean(roots, axis=0, dtype=np.float64), np.float32)
 
-    def weights(self, ids: NDArray[np.int32]) -> Floats:
-        """How much each token counts in its sentence: [T] -> [T]."""
-        weights = np.ones(len(ids), np.float32)
+    @property
+    def is_weighted(self) -> bool:
+        """Whether tokens differ in weight."""
+        return not self.tensors.keys().isdisjoint(("weighted.ids", "weigher.0.weight"))
+
+    def weights(self, tokens: TokenVectors) -> Floats:
+        """How much each token counts in its sentence: [T]."""
+        weights = np.ones(len(tokens.ids), np.float32)
+        if "weigher.0.weight" in self.tensors:
+            weigher = [self.tensors[f"weigher.{name}"] for name in _WEIGHER]
+            hidden = np.tanh(self._normalise(tokens.vectors) @ weigher[0].T + weigher[1])
+            weights = np.exp(hidden @ weigher[2].T + weigher[3])[:, 0]
         if "weighted.ids" in self.tensors:
             known, values = self.tensors["weighted.ids"], self.tensors["weighted.weights"]
-            places = np.searchsorted(known, ids).clip(max=len(known) - 1)
-            found = known[places] == ids
+            places = np.searchsorted(known, tokens.ids).clip(max=len(known) - 1)
+            found = known[places] == tokens.ids
             weights[found] = values[places[found]]
         return weights
+
+    def _normalise(self, vectors: NDArray[np.floating]) -> Floats:
+        return normalise(vectors.astype(np.float32), self.tensors["mean"], self.spec.normalisation)
 
     def save(self, directory: Path) -> None:
         """Write `head.json` and `head.safetensors` into `directory`.

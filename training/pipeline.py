@@ -8,6 +8,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from model_store.manifest import Backbone as BackboneRecord
+from training import weighting
 from training.backbones import Backbone, TokenVectors
 from training.batches import Batches
 from training.cache import VectorCache
@@ -20,7 +21,7 @@ from training.probes import PROBES
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import TokenVAE
-from training.weighting import token_weights
+from training.weighting import Tensors, id_weights, learned_weights
 
 
 class Encoded:
@@ -91,13 +92,18 @@ def make_head(
         "sentences": corpus.sentences,
         "sentences_cut": round(sample.truncated / len(sample), 4),
     }
-    tensors = {
-        "mean": mean,
-        **encoder_tensors(vae),
-        **token_weights(backbone.checkpoint, corpus, recipe),
-    }
+    tensors = {"mean": mean, **encoder_tensors(vae), **_id_weights(encoded, recipe)}
     head = Head(_spec(backbone, recipe, about_corpus, figures), tensors)
+    if recipe.token_weighting == "learned":
+        halves = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
+        learned = learned_weights(head, backbone.checkpoint, halves, recipe.seed)
+        head = Head(head.spec, {**tensors, **learned})
     return measured(head, backbone, sample) if recipe.model == "categorical" else head
+
+
+def _id_weights(encoded: Encoded, recipe: Recipe) -> Tensors:
+    sif = recipe.token_weighting == "sif"
+    return id_weights(encoded.backbone.checkpoint, encoded.corpus, sif, recipe.max_tokens)
 
 
 def identity(encoded: Encoded, recipe: Recipe) -> dict[str, object]:
@@ -122,7 +128,7 @@ def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str, figures: Figure
         model=recipe.model,
         latent_dims=recipe.latent_dims,
         classes=recipe.classes,
-        temperature=recipe.temperature,
+        temperature=recipe.inference_temperature or recipe.temperature,
         max_tokens=recipe.max_tokens,
         normalisation=recipe.normalisation,
         token_weighting=recipe.token_weighting,

@@ -36,7 +36,10 @@ class Recipe(BaseModel):
     model: Model = Field("categorical", description="Only categorical heads can be served.")
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")
     classes: int = Field(20, gt=1, description="C, the classes of each latent variable.")
-    temperature: float = Field(0.3, gt=0, description="Of the Gumbel-softmax and of inference.")
+    temperature: float = Field(0.3, gt=0, description="Of the Gumbel-softmax.")
+    inference_temperature: float | None = Field(
+        None, gt=0, description="Of the softmax at inference; the same if unset."
+    )
     encoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the encoder.")
     decoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the decoder.")
 

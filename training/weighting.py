@@ -1,27 +1,42 @@
-"""How much each token counts in its sentence's mixture."""
+"""How much each token counts in its sentence's mixture: the same, by rarity, or as learned."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
 
 from app.engine.tokenization import Tokenizer
-from training.backbones import Checkpoint
+from model_store import LatteMixError
+from training.backbones import Checkpoint, TokenVectors
 from training.corpus import Corpus
-from training.recipe import Recipe
+from training.head import Head, normalise
+from training.schedule import linear_warmup_decay
 
 SIF = 1e-3  # the `a` of a / (a + p(w))
 
+STEPS, SENTENCES, LEARNING_RATE = 300, 192, 0.01
+SHORTEST = 6  # tokens a sentence needs to be worth halving
+CONTRAST = 0.1  # temperature of the contrastive loss
+WIDTH = 32
 
-def token_weights(
-    checkpoint: Checkpoint, corpus: Corpus, recipe: Recipe
-) -> dict[str, NDArray[np.generic]]:
-    """The tokens that do not weigh 1, as a head stores them; nothing if all do.
+Tensors = dict[str, NDArray[Any]]
+
+
+def id_weights(checkpoint: Checkpoint, corpus: Corpus, sif: bool, max_tokens: int) -> Tensors:
+    """The tokens whose weight is known by their id, as a head stores them; nothing if none is.
 
     `sif` is smooth inverse frequency, a / (a + p) for a token that is a share p of the corpus. A
     token that stands for unknown words weighs nothing.
     """
     weights: dict[int, float] = {}
-    if recipe.token_weighting == "sif":
-        weights = _smooth_inverse_frequency(checkpoint, corpus, recipe.max_tokens)
+    if sif:
+        counts = _counts(checkpoint, corpus, max_tokens)
+        shares = counts / counts.sum()
+        weights = {int(i): float(SIF / (SIF + shares[i])) for i in np.flatnonzero(counts)}
     if checkpoint.unknown_id is not None:
         weights[checkpoint.unknown_id] = 0.0
     if not weights:
@@ -33,16 +48,95 @@ def token_weights(
     }
 
 
-def _smooth_inverse_frequency(
-    checkpoint: Checkpoint, corpus: Corpus, max_tokens: int
-) -> dict[int, float]:
+def _counts(checkpoint: Checkpoint, corpus: Corpus, max_tokens: int) -> NDArray[np.int64]:
+    """How often each token occurs in the corpus."""
     tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
-    counts = np.zeros(0, np.int64)
+    counts = np.zeros(tokenizer.vocabulary_size, np.int64)
     for index in range(corpus.shards):
-        tokens = tokenizer(corpus.shard(index))
-        ids = np.concatenate([np.array(text.ids, np.int64) for text in tokens])
-        found = np.bincount(ids, minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
-    total = counts.sum()
-    return {int(i): float(SIF / (SIF + counts[i] / total)) for i in np.flatnonzero(counts)}
+        for text in tokenizer(corpus.shard(index)):
+            np.add.at(counts, text.ids, 1)
+    return counts
+
+
+def learned_weights(
+    head: Head, checkpoint: Checkpoint, batch: Callable[[int], TokenVectors], seed: int
+) -> Tensors:
+    """Learn a token's weight from its vector: two halves of a sentence should be found alike.
+
+    The paper takes a sentence's tokens for draws from one distribution of meanings. So the
+    mixtures of two disjoint random halves of its tokens should be closer to each other than to
+    those of other sentences; the weights are learned to make it so (InfoNCE), with the encoder
+    frozen. Words that could stand in any sentence come to weigh little, without a table of
+    frequencies.
+
+    Args:
+        head: with a finished encoder.
+        checkpoint: its backbone, which must be static: a word needs one weight wherever it stands.
+        batch: the sentences of a step.
+        seed: draws the halves and the initial weights.
+    """
+    if not checkpoint.is_static:
+        raise LatteMixError(
+            f"token_weighting 'learned' is for static word vectors, and {checkpoint.name} is not: "
+            "use 'uniform'."
+        )
+    weigher = _weigher(head.spec.backbone.hidden_size, seed)
+    adam = torch.optim.Adam(weigher.parameters())
+    for step in range(STEPS):
+        sentences = batch(step)
+        sentences = sentences.take(np.flatnonzero(sentences.lengths >= SHORTEST))
+        if len(sentences) < 2:
+            continue
+        for group in adam.param_groups:
+            group["lr"] = LEARNING_RATE * linear_warmup_decay(step, STEPS, warmup=0.1)
+        loss = _contrast(head, weigher, sentences, np.random.default_rng([seed, step]))
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    linear = [layer for layer in weigher if isinstance(layer, nn.Linear)]
+    return {
+        f"weigher.{index}.{kind}": getattr(layer, kind).detach().numpy()
+        for index, layer in enumerate(linear)
+        for kind in ("weight", "bias")
+    }
+
+
+def _weigher(hidden_size: int, seed: int) -> nn.Sequential:
+    """From a normalised token vector [H] to the logarithm of its weight [1]; at first 0 for all."""
+    torch.manual_seed(seed)
+    last = nn.Linear(WIDTH, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(hidden_size, WIDTH), nn.Tanh(), last)
+
+
+def _contrast(
+    head: Head, weigher: nn.Sequential, tokens: TokenVectors, rng: np.random.Generator
+) -> Tensor:
+    """How hard it is to find the second half of each sentence among all, given the first."""
+    vectors = tokens.vectors.astype(np.float32)
+    distributions = torch.from_numpy(head.distributions(vectors)).flatten(1)  # [T, L*C]
+    inputs = normalise(vectors, head.tensors["mean"], head.spec.normalisation)
+    weights = weigher(torch.from_numpy(inputs)).exp()  # [T, 1]
+    place = torch.from_numpy(tokens.sentence_of + len(tokens) * _second_half(tokens, rng))  # [T]
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.zeros(2 * len(tokens), values.shape[1]).index_add(0, place, values)
+
+    roots = (summed(weights * distributions) / summed(weights) + 1e-8).sqrt()  # [2N, L*C]
+    centred = functional.normalize(roots - roots.mean(dim=0).detach(), dim=-1)
+    first, second = centred.chunk(2)
+    likeness = first @ second.T / CONTRAST  # [N, N]
+    itself = torch.arange(len(tokens))
+    losses = (functional.cross_entropy(matrix, itself) for matrix in (likeness, likeness.T))
+    return torch.stack([*losses]).mean()
+
+
+def _second_half(tokens: TokenVectors, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Whether each token falls into the second half of its sentence, at random: [T]."""
+    sentence = tokens.sentence_of
+    order = np.lexsort((rng.random(len(sentence)), sentence))  # shuffled within each sentence
+    starts = np.cumsum(tokens.lengths) - tokens.lengths
+    rank = np.empty(len(sentence), np.int64)
+    rank[order] = np.arange(len(sentence)) - starts[sentence]
+    return rank >= tokens.lengths[sentence] // 2

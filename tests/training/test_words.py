@@ -8,13 +8,21 @@ import pytest
 from pyarrow import parquet
 
 from app.engine import EmptyTextError, Encoder
-from model_store import Store
-from training.backbones import BackboneError, Checkpoint, load, open_backbone, words
+from model_store import LatteMixError, Store
+from training.backbones import (
+    BackboneError,
+    Checkpoint,
+    TokenVectors,
+    load,
+    open_backbone,
+    words,
+)
 from training.cache import VectorCache
 from training.corpus import prepare
 from training.export.assemble import assemble
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
+from training.weighting import _second_half
 
 WORDS = ["the", "dog", "runs", "sleeps", ","]
 VECTORS = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
@@ -125,7 +133,7 @@ def test_static_vectors_have_no_layers(tmp_path: Path) -> None:
         load(Checkpoint.read(tmp_path), 16, layer=2)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "sif"])
+@pytest.mark.parametrize("weighting", ["uniform", "sif", "learned"])
 def test_word_vectors_are_trained_on_and_served_as_any_backbone(
     tmp_path: Path, weighting: str
 ) -> None:
@@ -158,7 +166,45 @@ def test_smooth_inverse_frequency(tmp_path: Path) -> None:
     head = make_head(
         Encoded(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x", progress=False
     )
-    the, dog, runs, unknown = head.weights(np.array([0, 1, 2, 5], np.int32))
+    the, dog, runs, unknown = head.weights(backbone.encode(["the dog runs unknown"]))
     assert the == pytest.approx(1e-3 / (1e-3 + 2 / 4))
     assert dog == pytest.approx(1e-3 / (1e-3 + 1 / 4))
     assert (runs, unknown) == (1, 0)  # never seen says most; not a word says nothing
+
+
+def test_words_that_stand_in_every_sentence_learn_to_weigh_little(tmp_path: Path) -> None:
+    # Each sentence repeats one of ten topics among words that all sentences share.
+    rng = np.random.default_rng(0)
+    topics, common = [f"topic{i}" for i in range(10)], [f"common{i}" for i in range(10)]
+    vectors = rng.normal(size=(20, 16)).astype(np.float32)
+    vectors[10:] += 2  # what they share, the weigher can see
+    words.save([*topics, *common], vectors, tmp_path / "words")
+    sentences = []
+    for i in range(400):
+        sentences.append(" ".join([topics[i % 10]] * 4 + [*rng.choice(common, 8)]))
+    settings = {"latent_dims": 8, "classes": 6, "steps": 50, "max_tokens": 16}
+    recipe = Recipe(**settings, token_weighting="learned", inference_temperature=0.05)
+    backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
+    encoded = Encoded(backbone, prepare(sentences, tmp_path / "c"), VectorCache(tmp_path / "v"))
+    head = make_head(encoded, recipe, "x", progress=False)
+    weights = head.weights(backbone.encode([*topics, *common, "unknown"]))
+    assert weights[:10].min() > 2 * weights[10:20].max()
+    assert weights[20] == 0
+    again = make_head(encoded, recipe, "x", progress=False)
+    for name, tensor in head.tensors.items():
+        np.testing.assert_array_equal(tensor, again.tensors[name])
+
+
+def test_weights_are_not_learned_where_a_word_has_many_vectors(encoded: Encoded) -> None:
+    recipe = Recipe(latent_dims=4, classes=5, steps=1, max_tokens=16, token_weighting="learned")
+    with pytest.raises(LatteMixError, match="is for static word vectors, and tiny-bert0 is not"):
+        make_head(encoded, recipe, "x", progress=False)
+
+
+def test_halves_are_disjoint_random_and_even() -> None:
+    lengths = np.array([6, 7, 1], np.int32)
+    tokens = TokenVectors(np.zeros((14, 2)), np.zeros(14, np.int32), lengths)
+    seen = np.array([_second_half(tokens, np.random.default_rng(i)) for i in range(300)])
+    assert (seen[:, :6].sum(axis=1) == 3).all()
+    assert (seen[:, 6:13].sum(axis=1) == 4).all()
+    assert (abs(seen[:, :6].mean(axis=0) - 0.5) < 0.1).all()

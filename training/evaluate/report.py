@@ -27,7 +27,8 @@ from training.evaluate.scores import (
 from training.evaluate.sets import Pairs, read, read_stsb
 from training.head import STATISTICS_SENTENCES, Head
 
-POOLING, MIXTURE, CONTROL, SERVED = "pooling", "mixture", "random encoder", "served"
+POOLING, MIXTURE, SERVED = "pooling", "mixture", "served"
+CONTROL, NOTHING = "random encoder", "nothing learned"  # the latter where weights are learned
 CONTROL_SEEDS = 3
 
 Way = tuple[str, str]  # a way of comparing: (aggregation, pooling or metric)
@@ -70,8 +71,9 @@ class Report:
         ours = (MIXTURE, self.recommended)
         if ours not in self.scores:
             return []
-        controls = [(POOLING, "mean"), (POOLING, "centred mean"), (CONTROL, self.recommended)]
-        controls += [(POOLING, f"weighted {name}") for name in ("mean", "centred mean")]
+        controls = [(POOLING, "mean"), (POOLING, "centred mean")]
+        controls += [(POOLING, "weighted mean"), (POOLING, "weighted centred mean")]
+        controls += [(CONTROL, self.recommended), (NOTHING, self.recommended)]
         lines = [f"Mixture by {self.recommended}, minus (95 % paired bootstrap interval):", ""]
         lines += ["| | " + " | ".join(self.gold) + " |", "|---|" + "---|" * len(self.gold)]
         for control in [way for way in controls if way in self.scores]:
@@ -111,7 +113,13 @@ def compare(
         served: the model made from the first head, to be measured as it answers.
     """
     first = heads[0]
-    controls = _controls(first, _encode(backbone, cache, corpus) if corpus else None)
+    sample = _encode(backbone, cache, corpus) if corpus else None
+    ways: dict[str, Sequence[Head]] = {
+        MIXTURE: heads,
+        CONTROL: _controls(first, sample, learned_weights=True),
+    }
+    if first.spec.token_weighting == "learned":
+        ways[NOTHING] = _controls(first, sample, learned_weights=False)
     report = Report(first.spec.recommended_metric)
     for pairs in sets:
         distinct = {text: i for i, text in enumerate(sorted({*pairs.a, *pairs.b}))}
@@ -120,7 +128,7 @@ def compare(
         report.gold[pairs.name] = np.array(pairs.gold)
         for pooling, scores in pooling_scores(first, a, b).items():
             report.add((POOLING, pooling), pairs.name, scores)
-        for aggregation, measured in ((MIXTURE, heads), (CONTROL, controls)):
+        for aggregation, measured in ways.items():
             for head in measured:
                 measure = mixture_scores if head.spec.model == "categorical" else baseline_scores
                 for metric, scores in measure(head, a, b).items():
@@ -132,8 +140,8 @@ def compare(
     return report
 
 
-def _controls(head: Head, corpus: TokenVectors | None) -> list[Head]:
-    controls = [random_control(head, seed) for seed in range(CONTROL_SEEDS)]
+def _controls(head: Head, corpus: TokenVectors | None, learned_weights: bool) -> list[Head]:
+    controls = [random_control(head, seed, learned_weights) for seed in range(CONTROL_SEEDS)]
     if corpus is None or head.spec.model != "categorical":
         return controls
     return [

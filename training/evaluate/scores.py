@@ -49,7 +49,7 @@ def pooling_scores(head: Head, a: TokenVectors, b: TokenVectors) -> dict[str, Sc
     if head.spec.backbone.architecture != "static":
         scores["cls"] = _cosine(_each(a, lambda v: v[0]), _each(b, lambda v: v[0]))
     if head.spec.token_weighting != "uniform":
-        left, right = (_means(tokens, head.weights(tokens.ids)) for tokens in (a, b))
+        left, right = (_means(tokens, head.weights(tokens)) for tokens in (a, b))
         scores["weighted mean"] = _cosine(left, right)
         scores["weighted centred mean"] = _cosine(left - mean, right - mean)
     return scores
@@ -111,10 +111,14 @@ def gaussian_mixture_l2(a: Floats, b: Floats) -> float:
     return float(np.sqrt(squared.clip(min=0).mean()))
 
 
-def random_control(head: Head, seed: int = 0) -> Head:
-    """The same head with an encoder nobody trained, initialised as torch would, and no centre."""
+def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> Head:
+    """The same head with an encoder nobody trained, initialised as torch would, and no centre.
+
+    Without `learned_weights`, what was learned of the tokens' weights is forgotten as well.
+    """
     rng = np.random.default_rng(seed)
-    tensors = {name: tensor for name, tensor in head.tensors.items() if name != "centre"}
+    forgotten = ("centre",) if learned_weights else ("centre", "weigher.")
+    tensors = {name: t for name, t in head.tensors.items() if not name.startswith(forgotten)}
     for index, (weight, bias) in enumerate(head.encoder):
         bound = 1 / np.sqrt(weight.shape[1])
         for kind, like in (("weight", weight), ("bias", bias)):

@@ -6,17 +6,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from app import __version__
 from app.engine.tokenization import Tokenizer
 from model_store import Artifact, Manifest, Store
 from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, describe
 from model_store.store import check_name
-from training.backbones.sources import open_backbone
+from training.backbones import Checkpoint, TokenVectors, open_backbone
+from training.backbones.words import TABLE
 from training.export import graph
 from training.export.graph import ExportError
 from training.export.parity import measure
-from training.head import Head
+from training.head import Floats, Head
 
 # A right graph differs from torch by rounding alone, a few 1e-6; a wrong one by far more.
 LARGEST_DIFFERENCE = 1e-4
@@ -51,13 +54,22 @@ def assemble(
             (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
             shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
             np.save(staging / CENTRE, head.tensors["centre"])
-            if "weighted.ids" in head.tensors:
-                size = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens).vocabulary_size
-                np.save(staging / WEIGHTS, head.weights(np.arange(size, dtype=np.int32)))
+            if head.is_weighted:
+                np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
             artifact = Artifact(staging, _manifest(staging, name, head))
             tell("Checking it against the reference")
             _check_parity(artifact, head).write(staging)
     return store.open(f"{name}:fp32")
+
+
+def _vocabulary_weights(checkpoint: Checkpoint, head: Head) -> Floats:
+    """How much each token counts, known by its id or learned from its vector: [V]."""
+    size = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens).vocabulary_size
+    vectors: NDArray[np.floating] = np.zeros((size, head.spec.backbone.hidden_size), np.float32)
+    if checkpoint.is_static:
+        vectors = load_file(checkpoint.weights)[TABLE]
+    ids, ones = np.arange(size, dtype=np.int32), np.ones(size, np.int32)
+    return head.weights(TokenVectors(vectors, ids, ones))
 
 
 def _manifest(staging: Path, name: str, head: Head) -> Manifest:
