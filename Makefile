@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/fp32/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py training/export/*.py) \
-  training/head.py training/backbones/sources.py
+  training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py words.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from model_store.manifest import Backbone as BackboneRecord
 from training import weighting
-from training.backbones import Backbone, TokenVectors
+from training.backbones import Backbone, BackboneError, TokenVectors
 from training.batches import Batches
 from training.cache import VectorCache
 from training.checkpoint import Run
@@ -78,6 +78,8 @@ def make_head(
     """
     backbone, corpus = encoded.backbone, encoded.corpus
     sample, batches = encoded.sample(recipe), encoded.batches(recipe)
+    if not len(sample.vectors):
+        raise BackboneError(f"{backbone.checkpoint.name} knows no word of the corpus's sentences.")
     mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
 
     def batch(step: int) -> Tensor:

@@ -133,6 +133,15 @@ def test_static_vectors_have_no_layers(tmp_path: Path) -> None:
         load(Checkpoint.read(tmp_path), 16, layer=2)
 
 
+def test_a_corpus_in_another_language(tmp_path: Path) -> None:
+    words.save(WORDS, VECTORS, tmp_path / "words")
+    recipe = Recipe(latent_dims=4, classes=5, steps=1, max_tokens=16)
+    backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
+    corpus = prepare(["der Hund läuft", "die Katze"], tmp_path / "c")
+    with pytest.raises(BackboneError, match="words knows no word of the corpus's sentences"):
+        make_head(Encoded(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x")
+
+
 @pytest.mark.parametrize("weighting", ["uniform", "sif", "learned"])
 def test_word_vectors_are_trained_on_and_served_as_any_backbone(
     tmp_path: Path, weighting: str
