@@ -112,7 +112,11 @@ def run(block: Block, server: str, store: Path, place: Path) -> str:
     else:
         command = ["bash", "-euo", "pipefail", "-c", code]
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": programs, "LATTEMIX_STORE": str(store)}
+    environment = os.environ | {
+        "PATH": programs,
+        "LATTEMIX_STORE": str(store),
+        "LATTEMIX_CACHE": str(store / "cache"),
+    }
     outcome = subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, check=False
     )

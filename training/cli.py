@@ -29,7 +29,9 @@ CorpusOption = Annotated[
     list[Path], typer.Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, or - for stdin.")
 ]
 ColumnOption = Annotated[list[str] | None, typer.Option(help="Which fields hold sentences.")]
-CacheOption = Annotated[Path | None, typer.Option(help="Else ~/.cache/lattemix.")]
+CacheOption = Annotated[
+    Path | None, typer.Option(envvar="LATTEMIX_CACHE", help="Else ~/.cache/lattemix.")
+]
 CacheSize = Annotated[float, typer.Option(help="Most it may hold, in GB.")]
 
 

@@ -70,6 +70,7 @@ def prepare(sentences: Iterable[str], directory: Path, most: int | None = None) 
         most: keep only so many, a random sample.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / _INDEX).unlink(missing_ok=True)  # until it is whole
     digest, count = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         buckets = _spread(sentences, Path(temporary))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from model_store import LatteMixError
 from training import backbones
-from training.backbones import Backbone
 from training.cache import VectorCache
 from training.card import FILE as CARD
 from training.card import card
 from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.evaluate.report import compare
-from training.evaluate.sets import read_stsb
+from training.evaluate.sets import Pairs, read_stsb
 from training.export import graph
 from training.export.graph import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
@@ -49,6 +48,7 @@ class Job:
         if workers.is_first:
             self._clear()
         workers.wait()
+        dev = read_stsb(self.dev, self.dev.stem) if self.dev else None  # first: it may be wrong
         with backbones.open_backbone(self.backbone) as checkpoint:
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             try:
@@ -62,7 +62,8 @@ class Job:
             if workers.is_first:
                 about = self.about or ", ".join(path.name for path in self.corpus)
                 head = make_head(encoded, self.recipe, about, self.state)
-                self._finish(head, self._results(head, backbone, corpus))
+                results = self._results(head, encoded, dev) if dev else None
+                self._finish(head, results)
                 _tell_of_cuts(head, tell)
         workers.wait()
 
@@ -81,7 +82,6 @@ class Job:
                 f"{self.out} holds a finished head: choose another --out, or replace it with "
                 "--restart."
             )
-        self.state.mkdir(parents=True, exist_ok=True)
 
     def _prepare(self, workers: Workers) -> Corpus:
         directory = self.state / "corpus"
@@ -93,12 +93,9 @@ class Job:
         assert corpus is not None
         return corpus
 
-    def _results(self, head: Head, backbone: Backbone, corpus: Corpus) -> str | None:
-        if self.dev is None:
-            return None
-        pairs = read_stsb(self.dev, self.dev.stem)
-        sample = corpus.head(STATISTICS_SENTENCES)
-        return compare([head], backbone, [pairs], self.cache, sample).markdown
+    def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> str:
+        sample = encoded.corpus.head(STATISTICS_SENTENCES)
+        return compare([head], encoded.backbone, [dev], self.cache, sample).markdown
 
     def _finish(self, head: Head, results: str | None) -> None:
         head.save(self.out)

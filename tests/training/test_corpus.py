@@ -57,6 +57,7 @@ def test_a_corpus_that_was_not_finished_is_not_opened(tmp_path: Path) -> None:
         yield from map(str, range(10))
         raise CorpusError("cut short")
 
+    prepare(["an", "older", "one"], tmp_path)
     with pytest.raises(CorpusError, match="cut short"):
         prepare(broken(), tmp_path)
     assert Corpus.open(tmp_path) is None

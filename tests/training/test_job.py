@@ -130,7 +130,7 @@ def test_another_setting_is_named(
 ) -> None:
     arguments, _ = interrupted
     code = str(run(monkeypatch, *arguments, "--learning-rate", 0.5))
-    assert "another learning_rate (then 0.002, now 0.5)" in code
+    assert "another learning_rate (then 0.005, now 0.5)" in code
 
 
 def test_a_finished_head_is_not_overwritten_unasked(
@@ -202,11 +202,26 @@ def test_a_file_in_the_heads_place_is_found_before_training(
     assert "is a file: a head is a directory" in str(code)
 
 
-def test_a_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = run(
-        monkeypatch, "train", "--corpus", tmp_path / "none", "--out", tmp_path, "--backbone", "x"
-    )
-    assert str(code).startswith("lattemix-train: There is no backbone 'x'")
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["--backbone", "x"], "lattemix-train: There is no backbone 'x'"),
+        (["--dev", "none.csv"], "lattemix-train: Cannot read none.csv"),
+        (["--corpus", "none.txt"], "lattemix-train: Cannot read the corpus none.txt"),
+        (["--max-tokens", "999"], "lattemix-train: max_tokens is 999, but tiny-bert0 has 32"),
+    ],
+)
+def test_what_is_wrong_is_found_before_training_and_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    tmp_path: Path,
+    changes: list[str],
+    says: str,
+) -> None:
+    monkeypatch.setattr("training.job.make_head", lambda *_: pytest.fail("too late"))
+    code = run(monkeypatch, *arguments, "--out", tmp_path / "out", *changes)
+    assert str(code).startswith(says)
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
 
 
 def test_every_setting_of_a_recipe_is_a_flag_with_its_description(
