@@ -17,7 +17,7 @@ from training.corpus import SHARD_SENTENCES, Corpus
 from training.device import Workers
 from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
 from training.monitor import Figures
-from training.probes import PROBES
+from training.probes import probes_for
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import TokenVAE
@@ -154,8 +154,9 @@ def encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
 
 def measured(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
     """Add what can only be known of a finished encoder: its centre and its probe mixtures."""
-    probes = head.mixtures(backbone.encode(PROBES, exact=True))  # [P, L, C]
+    candidates = probes_for(backbone.checkpoint)
+    probes = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
     known = [i for i, probe in enumerate(probes) if np.isfinite(probe).all()]  # if static, not all
-    spec = head.spec.model_copy(update={"probes": tuple(PROBES[i] for i in known)})
+    spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
     tensors = {**head.tensors, "centre": head.centre_of(sample), "probes": probes[known]}
     return Head(spec, tensors)

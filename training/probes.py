@@ -1,5 +1,9 @@
 """Sentences, ordinary and odd, on which an assembled graph must agree with the reference."""
 
+import tokenizers
+
+from training.backbones import Checkpoint
+
 PROBES: tuple[str, ...] = (
     "A man is eating.",
     "Someone is having lunch.",
@@ -19,3 +23,12 @@ PROBES: tuple[str, ...] = (
     # Longer than any backbone takes: the cut is part of what must agree.
     "All happy families are alike, and this sentence goes on without end, " * 60,
 )
+
+
+def probes_for(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The probes, and for word vectors in whatever language some rows of their first words."""
+    if not checkpoint.is_static:
+        return PROBES
+    tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint.tokenizer))
+    words = [tokenizer.id_to_token(i) or "" for i in range(min(40, tokenizer.get_vocab_size() - 1))]
+    return (*PROBES, *(" ".join(words[i : i + 5]) for i in range(0, len(words), 5)))
