@@ -1,7 +1,9 @@
 """One training job: everything `lattemix-train train` does, and what it leaves behind."""
 
+import fcntl
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,10 +46,14 @@ class Job:
         again, goes on from there.
         """
         workers = Workers.join()
-        tell = tell if workers.is_first else _silence
         if workers.is_first:
-            self._clear()
-        workers.wait()
+            with self._alone():
+                self._clear()
+                self._run(workers, tell)
+        else:
+            self._run(workers, tell=_silence)
+
+    def _run(self, workers: Workers, tell: Callable[[str], None]) -> None:
         dev = read_stsb(self.dev, self.dev.stem) if self.dev else None  # first: it may be wrong
         with backbones.open_backbone(self.backbone) as checkpoint:
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
@@ -72,9 +78,28 @@ class Job:
         """Where a run keeps what it needs to be resumed."""
         return self.out / "run"
 
-    def _clear(self) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep a second job out of `out`."""
         if self.out.exists() and not self.out.is_dir():
             raise LatteMixError(f"--out {self.out} is a file: a head is a directory.")
+        self.out.mkdir(parents=True, exist_ok=True)
+        lock = self.out / ".lock"
+        with lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LatteMixError(
+                    f"Another run is writing into {self.out}: wait for it, or choose another --out."
+                ) from None
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+                if not any(self.out.iterdir()):
+                    self.out.rmdir()  # it failed before it began
+
+    def _clear(self) -> None:
         if self.restart:
             shutil.rmtree(self.state, ignore_errors=True)
         elif (self.out / SPEC).exists():

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import signal
@@ -221,7 +222,19 @@ def test_what_is_wrong_is_found_before_training_and_told_in_a_sentence(
     monkeypatch.setattr("training.job.make_head", lambda *_: pytest.fail("too late"))
     code = run(monkeypatch, *arguments, "--out", tmp_path / "out", *changes)
     assert str(code).startswith(says)
-    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    if "--corpus" not in changes:
+        assert not (tmp_path / "out").exists()
+
+
+def test_two_jobs_do_not_write_into_one_place(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "5", "--out", str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert "Another run is writing into" in str(run(monkeypatch, *arguments))
+    assert run(monkeypatch, *arguments) == 0
 
 
 def test_every_setting_of_a_recipe_is_a_flag_with_its_description(
