@@ -24,7 +24,7 @@ from training.evaluate.scores import (
     served_scores,
     spearman,
 )
-from training.evaluate.sets import Pairs, read, read_stsb
+from training.evaluate.sets import DEVELOPMENT, Pairs, read, read_stsb
 from training.head import STATISTICS_SENTENCES, Head
 
 POOLING, MIXTURE, SERVED = "pooling", "mixture", "served"
@@ -51,18 +51,18 @@ class Report:
         return [spearman(scores, self.gold[benchmark]) for scores in self.scores[way][benchmark]]
 
     def averages(self, way: Way) -> list[float]:
-        """Over the sets, of every seed."""
-        by_set = [self.spearman(way, name) for name in self.gold]
+        """Over the sets that nothing is chosen on, of every seed."""
+        by_set = [self.spearman(way, name) for name in self.gold if name not in DEVELOPMENT]
         return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
 
     @property
     def markdown(self) -> str:
         """The table, and the differences that matter with their intervals."""
-        sets = [*self.gold, *(["average"] if len(self.gold) > 1 else [])]
-        lines = ["| | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
+        several = len(self.gold.keys() - DEVELOPMENT) > 1
+        lines = _header([*self.gold, *(["average"] if several else [])])
         for way in self.scores:
             cells = [_cell(self.spearman(way, name)) for name in self.gold]
-            cells += [_cell(self.averages(way))] if len(self.gold) > 1 else []
+            cells += [_cell(self.averages(way))] if several else []
             lines.append(f"| {way[0]}, {way[1]} | " + " | ".join(cells) + " |")
         return "\n".join([*lines, "", *self._differences()])
 
@@ -75,7 +75,7 @@ class Report:
         controls += [(POOLING, "weighted mean"), (POOLING, "weighted centred mean")]
         controls += [(CONTROL, self.recommended), (NOTHING, self.recommended)]
         lines = [f"Mixture by {self.recommended}, minus (95 % paired bootstrap interval):", ""]
-        lines += ["| | " + " | ".join(self.gold) + " |", "|---|" + "---|" * len(self.gold)]
+        lines += _header([*self.gold])
         for control in [way for way in controls if way in self.scores]:
             cells = []
             for name, gold in self.gold.items():
@@ -86,6 +86,10 @@ class Report:
                 )
             lines.append(f"| {control[0]}, {control[1]} | " + " | ".join(cells) + " |")
         return lines
+
+
+def _header(columns: Sequence[str]) -> list[str]:
+    return ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -11,6 +11,7 @@ STSB = {"stsb-train": "sts-train.csv", "stsb-dev": "sts-dev.csv", "stsb": "sts-t
 YEARS = {f"sts{year}": f"STS{year}-en-test" for year in range(12, 17)}
 SICK = {"sick-r": "SICK_test_annotated.txt"}
 ALL = (*YEARS, *SICK, "stsb")
+DEVELOPMENT = {"stsb-train", "stsb-dev"}
 
 _LEFT_OUT = {"sts13": ("SMT",)}  # as most papers do, since it cannot be had everywhere
 
