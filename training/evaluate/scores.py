@@ -128,8 +128,9 @@ def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> H
 
 
 def spearman(scores: Scores, gold: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation, x100."""
-    return float(100 * np.corrcoef(rankdata(scores), rankdata(gold))[0, 1])
+    """Spearman's rank correlation, x100; NaN where all scores are equal."""
+    with np.errstate(invalid="ignore"):
+        return float(100 * np.corrcoef(rankdata(scores), rankdata(gold))[0, 1])
 
 
 def interval(
@@ -143,5 +144,5 @@ def interval(
         differences.append(
             spearman(better[drawn], gold[drawn]) - spearman(worse[drawn], gold[drawn])
         )
-    low, high = np.percentile(differences, [2.5, 97.5])
+    low, high = np.nanpercentile(differences, [2.5, 97.5])
     return float(low), float(high)
