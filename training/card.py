@@ -18,7 +18,8 @@ def card(head: Head, name: str, licence: str, results: str | None = None) -> str
     what = f"{spec.latent_dims} latent variables"
     if spec.model == "categorical":
         what += f" of {spec.classes} classes"
-    changes = "\n".join(f"| {key} | {value} |" for key, value in spec.recipe.items())
+    settings = {key: value for key, value in spec.recipe.items() if value is not None}
+    recipe = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
     figures = "\n".join(f"| {key} | {value:,g} |" for key, value in spec.training.items())
     return f"""# {name}
 
@@ -34,7 +35,7 @@ A {spec.model} encoder for the token outputs of {backbone.name} ({backbone.archi
 
 | setting | value |
 |---|---|
-{changes}
+{recipe}
 
 ## Training
 

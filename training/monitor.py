@@ -48,7 +48,8 @@ class Monitor:
             return
         speed = self._tokens / max(time.perf_counter() - self._since, 1e-9)
         self._tokens, self._since = 0, time.perf_counter()
-        self.figures = {name: round(value.item(), 4) for name, value in loss._asdict().items()}
+        names = ("loss", "reconstruction", "kl")
+        self.figures = {n: round(part.item(), 4) for n, part in zip(names, loss, strict=True)}
         self.figures |= latent_figures(vae, code.detach().float())
         shown = {name: f"{value:.1f}" for name, value in self.figures.items()}
         self._bar.set_postfix(shown | {"tokens/s": f"{speed:,.0f}"})

@@ -5,14 +5,17 @@ import numpy as np
 import pytest
 import torch
 
+from app.cli import HEADS
 from model_store import LatteMixError
 from training import batches as batching
 from training import corpus as corpora
 from training import objective
 from training.backbones import TokenVectors
+from training.backbones.packages import PINNED
 from training.batches import Batches
 from training.checkpoint import Run
 from training.corpus import prepare
+from training.head import Head
 from training.monitor import latent_figures
 from training.recipe import RECIPES, Recipe
 from training.trainer import train
@@ -213,6 +216,18 @@ def test_a_recipe_has_one_length() -> None:
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_shipped_recipes_are_readable(path: Path) -> None:
     assert Recipe.load(path).latent_dims >= 32
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("default", "default.toml"), ("glove-6b-50d", "glove.toml")]
+)
+def test_the_shipped_heads_are_whole_and_made_by_the_shipped_recipes(
+    name: str, recipe: str
+) -> None:
+    head = Head.load(HEADS / name)
+    assert head.spec.recipe == Recipe.load(RECIPES / recipe).model_dump(mode="json")
+    assert head.spec.backbone.name in PINNED
+    assert "Licence of the data: WordNet" in (HEADS / name / "README.md").read_text()
 
 
 def test_what_is_given_wins_over_the_file() -> None:
