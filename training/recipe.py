@@ -24,7 +24,7 @@ class Recipe(BaseModel):
     layer: int | None = Field(None, ge=0, description="Hidden layer to read; the last if unset.")
     max_tokens: int = Field(256, gt=2, description="Longest sentence, special tokens included.")
     max_sentences: int | None = Field(
-        None, gt=1, description="Train on so many, drawn by the seed; on all if unset."
+        None, gt=1, description="Keep only so many, a random sample; all if unset."
     )
     normalisation: Normalisation = Field(
         "centre-equal-norm", description="What happens to a token's vector before the encoder."
