@@ -16,7 +16,7 @@ from training.vae import TokenVAE
 
 FILE = "checkpoint.safetensors"
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what Adam remembers of each parameter
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Run:
         """Keep the state before `step`, whole or not at all."""
         tensors = {f"model.{name}": tensor for name, tensor in vae.state_dict().items()}
         for name, parameter in vae.named_parameters():
-            for moment in _MOMENTS:
-                tensors[f"{moment}.{name}"] = adam.state[parameter][moment]
+            for part in _ADAM:
+                tensors[f"{part}.{name}"] = adam.state[parameter][part]
         metadata = {"step": str(step), "identity": json.dumps(self.identity)}
         new = self.path.with_suffix(".new")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -57,14 +57,12 @@ class Run:
                 f"{self.path} is damaged ({error}): begin anew with --restart."
             ) from error
         self._check(json.loads(metadata["identity"]))
-        step = int(metadata["step"])
         vae.load_state_dict({name: tensors[f"model.{name}"] for name in vae.state_dict()})
         for name, parameter in vae.named_parameters():
-            adam.state[parameter] = {
-                "step": torch.tensor(float(step)),
-                **{moment: tensors[f"{moment}.{name}"].to(parameter) for moment in _MOMENTS},
-            }
-        return step
+            kept = {part: tensors[f"{part}.{name}"] for part in _ADAM}
+            moments = {part: kept[part].to(parameter) for part in _ADAM[1:]}
+            adam.state[parameter] = {"step": kept["step"], **moments}
+        return int(metadata["step"])
 
     def _check(self, found: Mapping[str, Any]) -> None:
         """Refuse to go on with another run's state."""

@@ -82,7 +82,6 @@ def train(
 
     kept = VectorCache(cache, cache_gb)
     Job(out, backbone, corpus, chosen, kept, column or (), about, licence, dev, restart).run(_tell)
-    _tell(f"Wrote the head to {out}.")
 
 
 @cli.command()

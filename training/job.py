@@ -71,6 +71,7 @@ class Job:
                 results = self._results(head, encoded, dev) if dev else None
                 self._finish(head, results)
                 _tell_of_cuts(head, tell)
+                tell(f"Wrote the head to {self.out}.")
         workers.wait()
 
     @property

@@ -60,7 +60,8 @@ def train(
             loss.total.backward()
             adam.step()
             monitor.step(step, vae, code, loss, beta)
-            if run and (step + 1) % run.every == 0:
+            # Not after the last step: a run resumed there would have no figures to report.
+            if run and (step + 1) % run.every == 0 and step + 1 < steps:
                 run.save(step + 1, vae, adam)
     finally:
         monitor.close()

@@ -85,6 +85,9 @@ def test_every_choice_of_the_recipe_reaches_the_graph(
     expected = head.mixtures(backbone.encode(SENTENCES))
     found = Encoder(artifact, provider="cpu").encode(SENTENCES).mixtures
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    # Only a change of norm needs operators of its own; centring is in the weights.
+    kinds = {node.op_type for node in onnx.load(artifact.model).graph.node}
+    assert ("Sub" in kinds) == (settings.normalisation == "centre-equal-norm")
 
 
 def test_pool_weights_choose_what_is_averaged(encoder: Encoder) -> None:

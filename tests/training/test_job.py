@@ -158,6 +158,7 @@ def test_two_processes_share_the_encoding_and_train_one_head(
     outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr.count("distinct sentences") == 1
+    assert outcome.stderr.count("Wrote the head") == 1
     heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("alone", "both")]
     assert heads[0] == heads[1]
 

@@ -187,6 +187,9 @@ def _head(graph: Graph, head: Head, tokens: str) -> str:
     spec = head.spec
     x = _normalise(graph, head, tokens)
     layers = head.encoder
+    if spec.normalisation == "centre":  # W (x - mean) + b = W x + (b - W mean)
+        (first, first_bias), *rest = layers
+        layers = [(first, first_bias - first @ head.tensors["mean"]), *rest]
     for index, (matrix, bias) in enumerate(layers):
         last = index == len(layers) - 1
         # The temperature divides the logits, so it divides what makes them.
@@ -207,13 +210,10 @@ def _head(graph: Graph, head: Head, tokens: str) -> str:
 
 
 def _normalise(graph: Graph, head: Head, tokens: str) -> str:
-    """The head's normalisation, as `training.head.normalise` defines it."""
-    how = head.spec.normalisation
-    if how == "none":
+    """What of the head's normalisation (`training.head.normalise`) its weights cannot absorb."""
+    if head.spec.normalisation != "centre-equal-norm":
         return tokens
     centred = graph.op("Sub", tokens, graph.constant("head.mean", head.tensors["mean"]))
-    if how == "centre":
-        return centred
     norm = graph.op("ReduceL2", centred, axes=[-1], keepdims=1)
     tiny = graph.constant("head.tiny", np.float32(1e-12))
     width = graph.constant("head.width", np.float32(np.sqrt(head.spec.backbone.hidden_size)))
