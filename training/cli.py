@@ -21,6 +21,7 @@ cli = typer.Typer(
 )
 
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
+SETS = "stsb-dev,sts12,sts13,sts14,sts15,sts16,sick-r,stsb"
 
 BackboneOption = Annotated[
     str, typer.Option(help="A pinned name, a directory, a file of word vectors, or a hub id.")
@@ -97,41 +98,104 @@ def export(
 
 @cli.command()
 def evaluate(
-    data: Annotated[Path, typer.Option(help="Folder of benchmarks, or one sts-*.csv.")],
-    sets: Annotated[str, typer.Option(help="Of the folder; with commas.")] = "stsb-dev",
+    data: Annotated[
+        list[Path], typer.Option(help="Folder of benchmarks, a TSV of score, a, b; or `hub`.")
+    ],
+    sets: Annotated[str, typer.Option(help="Of the folder or the hub; with commas.")] = SETS,
+    model: Annotated[
+        str | None, typer.Option(help="Measured as served: `name` or `name:precision`.")
+    ] = None,
     head: Annotated[
         list[Path] | None, typer.Option(help="A head's directory; one for each seed.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Artifact of the first head, to measure as served.")
+    backbone: Annotated[
+        str | None, typer.Option(help="Of the head or model; alone, only poolings are measured.")
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Of a backbone alone; else the last.")] = None,
+    url: Annotated[str | None, typer.Option(help="Of a running server, to measure.")] = None,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Measure encoders nobody trained as well.")
+    ] = False,
     corpus: Annotated[
-        list[Path] | None, typer.Option(help="The head's, to centre the control.")
+        list[Path] | None, typer.Option(help="The head's, to centre the controls.")
     ] = None,
     column: ColumnOption = None,
-    record: Annotated[bool, typer.Option(help="Keep the scores in the first head.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the report: Markdown, JSON, CSV, plots.")
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep the scores in the first head.")
+    ] = False,
     store: StoreOption = None,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Compare mixtures with pooling and with untrained controls: Spearman x100."""
+    """Measure agreement with people: mixtures beside poolings, controls and what is served."""
     from training.cache import VectorCache
-    from training.evaluate.report import evaluate_heads, record_scores
+    from training.evaluate import tables
+    from training.evaluate.evaluation import Evaluation, record_scores
 
-    directories = head or [HEADS / "default"]
-    report = evaluate_heads(
-        directories,
+    report = Evaluation(
         data,
         sets.split(","),
         VectorCache(cache, cache_gb),
-        backbone,
-        (corpus or (), column or ()),
+        head or (),
         Store(load_settings(store=store).store).open(model) if model else None,
-    )
-    typer.echo(report.markdown)
+        backbone,
+        layer,
+        url,
+        controls,
+        corpus or (),
+        column or (),
+    ).run()
+    tables.show(report)
+    if out:
+        from training.evaluate.plots import draw
+
+        tables.write(report, out)
+        draw(report, out)
     if record:
-        record_scores(report, directories[0])
+        record_scores(report, (head or [HEADS / "default"])[0])
+
+
+@cli.command()
+def reproduce(
+    table: Annotated[str, typer.Argument(help="One of the paper's: pooling, vae, …")],
+    data: Annotated[Path, typer.Option(help="Folder of benchmarks.")],
+    out: Annotated[Path, typer.Option(help="Directory for heads, scores and the report.")],
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option(help="PAPER'S-NAME=SOURCE, as in BERT-Base=google-bert/bert-base-uncased."),
+    ] = None,
+    corpus: Annotated[list[Path] | None, typer.Option(help="To train on: SNLI.")] = None,
+    column: ColumnOption = None,
+    recipe: Annotated[Path, typer.Option(help="What the table varies.")] = RECIPES / "paper.toml",
+    seeds: Annotated[int, typer.Option(min=1, help="Heads trained for every cell.")] = 3,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = 20,
+) -> None:
+    """Rerun one of the paper's tables, beside its figures; the same command again resumes it."""
+    from training.cache import VectorCache
+    from training.evaluate import tables
+    from training.paper.plots import draw_layers
+    from training.paper.published import PublishedTable
+    from training.paper.reproduce import Reproduction
+
+    pairs = [entry.partition("=") for entry in backbone or ()]
+    comparison = Reproduction(
+        PublishedTable.load(table),
+        out,
+        data,
+        corpus or (),
+        {name: source for name, _, source in pairs},
+        Recipe.load(recipe),
+        VectorCache(cache, cache_gb),
+        seeds,
+        column or (),
+    ).run(_tell)
+    tables.show(comparison)
+    tables.write(comparison, out)
+    draw_layers(comparison, out / "layers.png")
 
 
 def _tell(message: str) -> None:

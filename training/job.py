@@ -14,8 +14,8 @@ from training.card import FILE as CARD
 from training.card import card
 from training.corpus import Corpus, prepare
 from training.device import Workers
-from training.evaluate.report import compare
-from training.evaluate.sets import Pairs, read_stsb
+from training.evaluate import measure
+from training.evaluate.sets import Pairs, read_file
 from training.export import graph
 from training.export.graph import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
@@ -54,7 +54,7 @@ class Job:
             self._run(workers, tell=_silence)
 
     def _run(self, workers: Workers, tell: Callable[[str], None]) -> None:
-        dev = read_stsb(self.dev, self.dev.stem) if self.dev else None  # first: it may be wrong
+        dev = read_file(self.dev) if self.dev else None  # first: it may be wrong
         with backbones.open_backbone(self.backbone) as checkpoint:
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             try:
@@ -121,7 +121,9 @@ class Job:
 
     def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> str:
         sample = encoded.corpus.head(STATISTICS_SENTENCES)
-        return compare([head], encoded.backbone, [dev], self.cache, sample).markdown
+        measured = measure.Encoded(encoded.backbone, self.cache, [head], True, sample)
+        report = measure.measure([dev], [measured], head.spec.recommended_metric)
+        return "\n\n".join(table.markdown for table in report.tables()[:2])
 
     def _finish(self, head: Head, results: str | None) -> None:
         head.save(self.out)

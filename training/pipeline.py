@@ -87,7 +87,7 @@ def make_head(
         return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
 
     steps = recipe.total_steps(corpus.sentences)
-    run = Run(directory, identity(encoded, recipe)) if directory else None
+    run = Run(directory, identity(backbone, corpus, recipe)) if directory else None
     vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress)
     figures |= {
         "steps": steps,
@@ -108,12 +108,12 @@ def _id_weights(encoded: Encoded, recipe: Recipe) -> Tensors:
     return id_weights(encoded.backbone.checkpoint, encoded.corpus, sif, recipe.max_tokens)
 
 
-def identity(encoded: Encoded, recipe: Recipe) -> dict[str, object]:
+def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, object]:
     """What must be the same for a run to be continued."""
     return {
         **recipe.model_dump(mode="json"),
-        "backbone": encoded.backbone.checkpoint.sha256,
-        "corpus": encoded.corpus.sha256,
+        "backbone": backbone.checkpoint.sha256,
+        "corpus": corpus.sha256,
     }
 
 

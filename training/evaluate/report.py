@@ -1,219 +1,181 @@
-"""One table: mixtures beside pooling, the centred mean and encoders nobody trained."""
+"""The scores of every way of comparing on every set, and what follows from them."""
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine import Encoder
-from model_store import Artifact, LatteMixError
-from training import readers
-from training.backbones import Backbone, TokenVectors, load, open_backbone
-from training.cache import VectorCache
-from training.corpus import SHARD_SENTENCES, prepare
-from training.evaluate.scores import (
+from training.evaluate.sets import DEVELOPMENT, Pairs
+from training.evaluate.statistics import (
+    CORRELATIONS,
+    OVERS,
+    Bootstrap,
+    Over,
     Scores,
-    baseline_scores,
+    correlate,
     interval,
-    mixture_scores,
-    pooling_scores,
-    random_control,
-    served_scores,
-    spearman,
 )
-from training.evaluate.sets import DEVELOPMENT, Pairs, read, read_stsb
-from training.head import STATISTICS_SENTENCES, Head
+from training.evaluate.tables import Record, Table, mean_and_deviation
 
 POOLING, MIXTURE, SERVED = "pooling", "mixture", "served"
 CONTROL, NOTHING = "random encoder", "nothing learned"  # the latter where weights are learned
-CONTROL_SEEDS = 3
+AVERAGE = "average"  # over the sets that nothing is chosen on
 
 Way = tuple[str, str]  # a way of comparing: (aggregation, pooling or metric)
+MEAN: Way = (POOLING, "mean")
 
 
 @dataclass(frozen=True)
 class Report:
     """Similarities of the pairs of each set by each way of comparing, one row per seed."""
 
-    recommended: str
-    gold: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    sets: list[Pairs]
+    recommended: str | None = None  # metric
+    left_out: list[str] = field(default_factory=list)
     scores: dict[Way, dict[str, list[Scores]]] = field(default_factory=dict)
+    _draws: dict[tuple[Way, str], NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def add(self, way: Way, benchmark: str, scores: Scores) -> None:
         """Take in the scores of one set, of one seed."""
         self.scores.setdefault(way, {}).setdefault(benchmark, []).append(scores)
 
-    def spearman(self, way: Way, benchmark: str) -> list[float]:
-        """Spearman x100 of every seed."""
-        return [spearman(scores, self.gold[benchmark]) for scores in self.scores[way][benchmark]]
+    def values(
+        self, way: Way, benchmark: str, statistic: str = "spearman", over: Over = "all"
+    ) -> list[float]:
+        """A correlation x100 with people, of every seed."""
+        pairs, correlation = self._pairs[benchmark], CORRELATIONS[statistic]
+        gold = np.array(pairs.gold)
+        return [
+            correlate(correlation, scores, gold, pairs.subsets, over)
+            for scores in self.scores[way][benchmark]
+        ]
 
-    def averages(self, way: Way) -> list[float]:
+    def averages(self, way: Way, statistic: str = "spearman", over: Over = "all") -> list[float]:
         """Over the sets that nothing is chosen on, of every seed."""
-        by_set = [self.spearman(way, name) for name in self.gold if name not in DEVELOPMENT]
+        by_set = [self.values(way, name, statistic, over) for name in self._reported]
         return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
 
+    def interval(self, way: Way, benchmark: str) -> tuple[float, float]:
+        """95 % interval of the first seed's Spearman on a set, or on average."""
+        return interval(self._drawn(way, benchmark))
+
+    def difference(self, way: Way, other: Way, benchmark: str) -> tuple[float, float, float]:
+        """How much higher the first seed of `way` is than of `other`, with its 95 % interval.
+
+        The pairs are drawn anew, the same ones for both.
+        """
+        names = self._reported if benchmark == AVERAGE else [benchmark]
+        each = [self.values(way, n)[0] - self.values(other, n)[0] for n in names]
+        draws = self._drawn(way, benchmark) - self._drawn(other, benchmark)
+        return float(np.mean(each)), *interval(draws)
+
+    def tables(self) -> list[Table]:
+        """The headline, its differences and intervals, and the other ways to count."""
+        tables = [self._table("Spearman x100", "spearman", "all")]
+        tables += [table for table in (self._differences(), self._intervals()) if table.rows]
+        tables.append(self._table("Pearson x100", "pearson", "all"))
+        if any(len(set(pairs.subsets)) > 1 for pairs in self.sets):
+            for over in OVERS[1:]:
+                tables.append(self._table(f"Spearman x100, {over} over parts", "spearman", over))
+        return tables
+
+    def records(self) -> list[Record]:
+        """Every figure, by way, set, statistic and aggregation over the parts of a set."""
+        return [
+            {
+                "aggregation": way[0],
+                "metric": way[1],
+                "set": pairs.name,
+                "pairs": len(pairs),
+                "statistic": statistic,
+                "over": over,
+                "seeds": len(values := self.values(way, pairs.name, statistic, over)),
+                "mean": float(np.mean(values)),
+                "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                **self._limits(way, pairs, statistic, over),
+            }
+            for way in self.scores
+            for pairs in self.sets
+            for statistic in CORRELATIONS
+            for over in (OVERS if len(set(pairs.subsets)) > 1 else OVERS[:1])
+        ]
+
+    def compared(self) -> Iterator[tuple[Way, Way]]:
+        """Which differences matter: mixtures against mean pooling, the best against every control.
+
+        What is served stands for the mixtures where no head was measured.
+        """
+        ours = [way for way in self.scores if way[0] == MIXTURE]
+        ours = ours or [way for way in self.scores if way[0] == SERVED]
+        if MEAN in self.scores:
+            yield from ((way, MEAN) for way in ours)
+        recommended = next((way for way in ours if way[1] == self.recommended), None)
+        controls = [(POOLING, "centred mean"), (POOLING, "weighted mean")]
+        controls += [(POOLING, "weighted centred mean")]
+        controls += [(kind, str(self.recommended)) for kind in (CONTROL, NOTHING)]
+        if recommended:
+            yield from ((recommended, control) for control in controls if control in self.scores)
+
     @property
-    def markdown(self) -> str:
-        """The table, and the differences that matter with their intervals."""
-        several = len(self.gold.keys() - DEVELOPMENT) > 1
-        lines = _header([*self.gold, *(["average"] if several else [])])
+    def names(self) -> list[str]:
+        """Of the sets, and of their average if there are several."""
+        return [pairs.name for pairs in self.sets] + [AVERAGE] * (len(self._reported) > 1)
+
+    @cached_property
+    def _pairs(self) -> dict[str, Pairs]:
+        return {pairs.name: pairs for pairs in self.sets}
+
+    @property
+    def _reported(self) -> list[str]:
+        return [pairs.name for pairs in self.sets if pairs.name not in DEVELOPMENT]
+
+    @cached_property
+    def _bootstraps(self) -> dict[str, Bootstrap]:
+        return {pairs.name: Bootstrap(np.array(pairs.gold)) for pairs in self.sets}
+
+    def _drawn(self, way: Way, benchmark: str) -> NDArray[np.float64]:
+        """Spearman of the first seed in every draw: [R]."""
+        if benchmark == AVERAGE:
+            return np.mean([self._drawn(way, name) for name in self._reported], axis=0)
+        if (way, benchmark) not in self._draws:
+            found = self._bootstraps[benchmark].spearman(self.scores[way][benchmark][0])
+            self._draws[way, benchmark] = found
+        return self._draws[way, benchmark]
+
+    def _limits(self, way: Way, pairs: Pairs, statistic: str, over: str) -> Record:
+        if (statistic, over) != ("spearman", "all"):
+            return {}
+        low, high = self.interval(way, pairs.name)
+        return {"low": low, "high": high}
+
+    def _table(self, title: str, statistic: str, over: Over) -> Table:
+        rows = []
         for way in self.scores:
-            cells = [_cell(self.spearman(way, name)) for name in self.gold]
-            cells += [_cell(self.averages(way))] if several else []
-            lines.append(f"| {way[0]}, {way[1]} | " + " | ".join(cells) + " |")
-        return "\n".join([*lines, "", *self._differences()])
+            cells = [self.values(way, pairs.name, statistic, over) for pairs in self.sets]
+            if AVERAGE in self.names:
+                cells.append(self.averages(way, statistic, over))
+            rows.append([_name(way), *map(mean_and_deviation, cells)])
+        return Table(title, self.names, rows)
 
-    def _differences(self) -> list[str]:
-        """The recommended metric minus each control, in the first seeds, on every set."""
-        ours = (MIXTURE, self.recommended)
-        if ours not in self.scores:
-            return []
-        controls = [(POOLING, "mean"), (POOLING, "centred mean")]
-        controls += [(POOLING, "weighted mean"), (POOLING, "weighted centred mean")]
-        controls += [(CONTROL, self.recommended), (NOTHING, self.recommended)]
-        lines = [f"Mixture by {self.recommended}, minus (95 % paired bootstrap interval):", ""]
-        lines += _header([*self.gold])
-        for control in [way for way in controls if way in self.scores]:
-            cells = []
-            for name, gold in self.gold.items():
-                mine, other = self.scores[ours][name][0], self.scores[control][name][0]
-                low, high = interval(mine, other, gold)
-                cells.append(
-                    f"{spearman(mine, gold) - spearman(other, gold):+.2f} [{low:+.2f}, {high:+.2f}]"
-                )
-            lines.append(f"| {control[0]}, {control[1]} | " + " | ".join(cells) + " |")
-        return lines
+    def _differences(self) -> Table:
+        rows = []
+        for way, other in self.compared():
+            cells = [self.difference(way, other, name) for name in self.names]
+            shown = [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" for value, low, high in cells]
+            rows.append([f"{_name(way)} - {_name(other)}", *shown])
+        return Table("Differences in Spearman x100, 95 % paired bootstrap", self.names, rows)
+
+    def _intervals(self) -> Table:
+        ways = [way for way in self.scores if way == MEAN or way[0] in (MIXTURE, SERVED)]
+        rows = [
+            [_name(way), *(f"[{low:.2f}, {high:.2f}]" for low, high in intervals)]
+            for way in ways
+            for intervals in [[self.interval(way, name) for name in self.names]]
+        ]
+        return Table("95 % bootstrap intervals of Spearman x100", self.names, rows)
 
 
-def _header(columns: Sequence[str]) -> list[str]:
-    return ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-
-
-def _cell(values: Sequence[float]) -> str:
-    mean = f"{np.mean(values):.2f}"
-    return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
-
-
-def compare(
-    heads: Sequence[Head],
-    backbone: Backbone,
-    sets: Sequence[Pairs],
-    cache: VectorCache,
-    corpus: Sequence[str] = (),
-    served: Encoder | None = None,
-) -> Report:
-    """Measure heads of one recipe, seed by seed, and what they should be compared with.
-
-    Args:
-        heads: differing in their seed only.
-        backbone: the one they were trained on.
-        sets: the benchmarks.
-        cache: of encoded sentences.
-        corpus: sentences they were trained on, to centre the controls as they were centred. The
-            control is measured by `centred` only with these.
-        served: the model made from the first head, to be measured as it answers.
-    """
-    first = heads[0]
-    sample = _encode(backbone, cache, corpus) if corpus else None
-    ways: dict[str, Sequence[Head]] = {
-        MIXTURE: heads,
-        CONTROL: _controls(first, sample, learned_weights=True),
-    }
-    if first.spec.token_weighting == "learned":
-        ways[NOTHING] = _controls(first, sample, learned_weights=False)
-    report = Report(first.spec.recommended_metric)
-    for pairs in sets:
-        distinct = {text: i for i, text in enumerate(sorted({*pairs.a, *pairs.b}))}
-        encoded = _encode(backbone, cache, [*distinct])
-        a, b = (encoded.take([distinct[text] for text in texts]) for texts in (pairs.a, pairs.b))
-        report.gold[pairs.name] = np.array(pairs.gold)
-        for pooling, scores in pooling_scores(first, a, b).items():
-            report.add((POOLING, pooling), pairs.name, scores)
-        for aggregation, measured in ways.items():
-            for head in measured:
-                measure = mixture_scores if head.spec.model == "categorical" else baseline_scores
-                for metric, scores in measure(head, a, b).items():
-                    report.add((aggregation, metric), pairs.name, scores)
-        if served:
-            left, right = served.encode(pairs.a).mixtures, served.encode(pairs.b).mixtures
-            for metric, scores in served_scores(left, right, served.centre).items():
-                report.add((SERVED, metric), pairs.name, scores)
-    return report
-
-
-def _controls(head: Head, corpus: TokenVectors | None, learned_weights: bool) -> list[Head]:
-    controls = [random_control(head, seed, learned_weights) for seed in range(CONTROL_SEEDS)]
-    if corpus is None or head.spec.model != "categorical":
-        return controls
-    return [
-        replace(control, tensors={**control.tensors, "centre": control.centre_of(corpus)})
-        for control in controls
-    ]
-
-
-def _encode(backbone: Backbone, cache: VectorCache, sentences: Sequence[str]) -> TokenVectors:
-    starts = range(0, len(sentences), SHARD_SENTENCES)
-    parts = [cache.encode(backbone, sentences[i : i + SHARD_SENTENCES]) for i in starts]
-    return TokenVectors.join(parts).without(backbone.checkpoint.unknown_id)
-
-
-def evaluate_heads(
-    directories: Sequence[Path],
-    data: Path,
-    names: Sequence[str],
-    cache: VectorCache,
-    source: str | None = None,
-    corpus: tuple[Sequence[Path], Sequence[str]] = ((), ()),
-    artifact: Artifact | None = None,
-) -> Report:
-    """Evaluate the heads in `directories`; see `compare`.
-
-    Args:
-        directories: of heads that differ in their seed only.
-        data: a folder of benchmarks, or one STSb file.
-        names: of the benchmarks in the folder.
-        cache: of encoded sentences.
-        source: of the backbone, if not the heads' own name for it.
-        corpus: files the heads were trained on, and the fields of theirs to read.
-        artifact: made from the first head.
-    """
-    heads = [Head.load(directory) for directory in directories]
-    spec = heads[0].spec
-    if artifact and artifact.manifest.head.sha256 != spec.sha256:
-        raise LatteMixError(
-            f"The model {artifact.manifest.name!r} was not made with this head: name its own with "
-            "--model, or assemble it again with `lattemix-train export`."
-        )
-    sets = [read_stsb(data, data.stem)] if data.is_file() else [read(data, n) for n in names]
-    with open_backbone(source or spec.backbone.name) as checkpoint:
-        for head in heads:
-            checkpoint.check_digest(head.spec.backbone)
-        backbone = load(checkpoint, spec.max_tokens, spec.backbone.layer)
-        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
-            sample: Sequence[str] = ()
-            if corpus[0]:
-                most = spec.recipe["max_sentences"]
-                prepared = prepare(readers.read(*corpus), Path(temporary), most)
-                sample = prepared.head(STATISTICS_SENTENCES)
-            served = Encoder(artifact) if artifact else None
-            return compare(heads, backbone, sets, cache, sample, served)
-
-
-def record_scores(report: Report, directory: Path) -> None:
-    """Keep the scores, as served if they were measured so, in the first seed's head.
-
-    From there they go into every artifact made of it.
-    """
-    head = Head.load(directory)
-    wanted = SERVED if any(way == SERVED for way, _ in report.scores) else MIXTURE
-    scores = {
-        f"{name}/{metric}": round(report.spearman((way, metric), name)[0], 2)
-        for way, metric in report.scores
-        if way == wanted
-        for name in report.gold
-    }
-    evaluation = {**head.spec.evaluation, **scores}
-    head.spec.model_copy(update={"evaluation": evaluation}).write(directory)
+def _name(way: Way) -> str:
+    return f"{way[0]}, {way[1]}"

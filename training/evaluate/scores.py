@@ -1,62 +1,83 @@
-"""How alike each way of aggregating tokens finds two sentences."""
+"""How alike each way of aggregating tokens finds the sentences of each pair."""
 
 from collections.abc import Callable
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
 
 from app.similarity import similarity
 from model_store import Metric
 from training.backbones import TokenVectors
+from training.evaluate.statistics import Scores
 from training.head import Floats, Head, rounded
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
-Scores = NDArray[np.float64]  # [N], one per pair
+_CHUNK = 256  # pairs compared at once: their mixtures stay in the processor's cache
+
+Index = NDArray[np.intp]  # [N], the place of a pair's sentence among the distinct ones
 
 
-def mixture_scores(head: Head, a: TokenVectors, b: TokenVectors) -> dict[str, Scores]:
-    """Every metric between a head's mixtures of two lists of sentences."""
-    return served_scores(head.mixtures(a), head.mixtures(b), head.tensors.get("centre"))
+def head_scores(head: Head, tokens: TokenVectors, left: Index, right: Index) -> dict[str, Scores]:
+    """Every metric that the head's kind of model has, between sentences `left` and `right`."""
+    if head.spec.model == "categorical":
+        return mixture_scores(head.mixtures(tokens), left, right, head.tensors.get("centre"))
+    coded = _coded(head, tokens)
+    if head.spec.model == "autoencoder":
+        return {"cosine": _cosine(_means(coded), left, right)}
+    return {"l2": gaussian_mixture_l2([*coded], left, right)}
 
 
-def served_scores(left: Floats, right: Floats, centre: Floats | None) -> dict[str, Scores]:
-    """Every metric between mixtures [N, L, C], however they were made."""
+def mixture_scores(
+    mixtures: Floats, left: Index, right: Index, centre: Floats | None
+) -> dict[str, Scores]:
+    """Every metric between mixtures [S, L, C], however they were made."""
     metrics = [metric for metric in METRICS if metric != "centred" or centre is not None]
-    known = np.isfinite(left[:, 0, 0]) & np.isfinite(right[:, 0, 0])  # [N]
-    scores: dict[str, Scores] = {}
-    for metric in metrics:
-        found = similarity(metric, left[known], right[known], centre)
-        # A sentence of which the backbone knows no word is like no other.
-        scores[metric] = np.full(len(left), found.min(initial=0))
-        scores[metric][known] = found
-    return scores
+    known = np.isfinite(mixtures[:, 0, 0])  # [S]
+    usable = np.flatnonzero(known[left] & known[right])
+    scores = {metric: np.full(len(left), np.nan) for metric in metrics}
+    for start in range(0, len(usable), _CHUNK):
+        part = usable[start : start + _CHUNK]
+        a, b = mixtures[left[part]], mixtures[right[part]]
+        for metric in metrics:
+            scores[metric][part] = similarity(metric, a, b, centre)
+    return {metric: without_gaps(found) for metric, found in scores.items()}
 
 
-def pooling_scores(head: Head, a: TokenVectors, b: TokenVectors) -> dict[str, Scores]:
-    """Cosine after the usual poolings, and after subtracting the token mean.
+def without_gaps(scores: Scores) -> Scores:
+    """A sentence of which the model knows no word is like no other: the least score found."""
+    least = 0.0 if np.isnan(scores).all() else np.nanmin(scores)
+    return np.where(np.isnan(scores), least, scores)
 
-    Where the head weighs tokens, the means are taken with its weights as well.
+
+def pooling_scores(
+    tokens: TokenVectors, left: Index, right: Index, static: bool, head: Head | None = None
+) -> dict[str, Scores]:
+    """Cosine after the usual poolings.
+
+    With a head, after subtracting its token mean as well; and where it weighs tokens, after taking
+    the means with its weights.
     """
-    mean = head.tensors["mean"]
+    means = _means(tokens)
     scores = {
-        "mean": _cosine(_means(a), _means(b)),
-        "centred mean": _cosine(_means(a) - mean, _means(b) - mean),
-        "max": _cosine(_each(a, lambda v: v.max(axis=0)), _each(b, lambda v: v.max(axis=0))),
+        "mean": _cosine(means, left, right),
+        "max": _cosine(_each(tokens, lambda v: v.max(axis=0)), left, right),
     }
-    if head.spec.backbone.architecture != "static":
-        scores["cls"] = _cosine(_each(a, lambda v: v[0]), _each(b, lambda v: v[0]))
-    if head.spec.token_weighting != "uniform":
-        left, right = (_means(tokens, head.weights(tokens)) for tokens in (a, b))
-        scores["weighted mean"] = _cosine(left, right)
-        scores["weighted centred mean"] = _cosine(left - mean, right - mean)
+    if not static:
+        scores["cls"] = _cosine(_each(tokens, lambda v: v[0]), left, right)
+    if head is not None:
+        centre = head.tensors["mean"]
+        scores["centred mean"] = _cosine(means - centre, left, right)
+        if head.spec.token_weighting != "uniform":
+            weighted = _means(tokens, head.weights(tokens))
+            scores["weighted mean"] = _cosine(weighted, left, right)
+            scores["weighted centred mean"] = _cosine(weighted - centre, left, right)
     return scores
 
 
 def _means(tokens: TokenVectors, weights: Floats | None = None) -> Floats:
-    """Mean vector of each sentence, by weight: [N, H]; zeros where nothing weighs anything."""
+    """Mean vector of each sentence, by weight: [S, H]; zeros where nothing weighs anything."""
     weights = np.ones(len(tokens.ids), np.float32) if weights is None else weights
     weighted = TokenVectors(
         tokens.vectors.astype(np.float32) * weights[:, None], tokens.ids, tokens.lengths
@@ -71,19 +92,11 @@ def _each(tokens: TokenVectors, pool: Callable[[Floats], Floats]) -> Floats:
     return np.stack([pool(v.astype(np.float32)) if len(v) else nothing for v in tokens])
 
 
-def _cosine(left: Floats, right: Floats) -> Scores:
-    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    scores: Scores = (left * right).sum(axis=1) / np.maximum(norms, 1e-12)
+def _cosine(vectors: Floats, left: Index, right: Index) -> Scores:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = (vectors / np.maximum(norms, 1e-12)).astype(np.float64)
+    scores: Scores = (unit[left] * unit[right]).sum(axis=1)
     return scores
-
-
-def baseline_scores(head: Head, a: TokenVectors, b: TokenVectors) -> dict[str, Scores]:
-    """The paper's baselines: cosine of mean codes, or L2 between mixtures of Gaussians."""
-    if head.spec.model == "autoencoder":
-        left, right = (_means(_coded(head, tokens)) for tokens in (a, b))
-        return {"cosine": _cosine(left, right)}
-    codes = (_coded(head, tokens) for tokens in (a, b))
-    return {"l2": np.array([-gaussian_mixture_l2(x, y) for x, y in zip(*codes, strict=True)])}
 
 
 def _coded(head: Head, tokens: TokenVectors) -> TokenVectors:
@@ -91,24 +104,29 @@ def _coded(head: Head, tokens: TokenVectors) -> TokenVectors:
     return TokenVectors(codes.reshape(len(codes), -1), tokens.ids, tokens.lengths)
 
 
-def gaussian_mixture_l2(a: Floats, b: Floats) -> float:
-    """L2 distance between the densities of two sentences under a Normal VAE, in closed form.
+def gaussian_mixture_l2(codes: list[Floats], left: Index, right: Index) -> Scores:
+    """Minus the L2 distance between the densities of two sentences under a Normal VAE, exactly.
 
     A token's code [2L] holds the mean and log variance of each latent dim; a sentence's density in
     a dim is the average of its tokens'. The squared distances are averaged over the dims: the
     density of all dims at once underflows.
     """
+    means = [code.reshape(len(code), -1, 2)[..., 0] for code in codes]  # [T, L] each
+    variances = [np.exp(code.reshape(len(code), -1, 2)[..., 1]) for code in codes]
 
-    def overlap(x: Floats, y: Floats) -> Floats:
-        """The integral of the product of two mixtures, per dim: [L]."""
-        x, y = (code.reshape(len(code), -1, 2) for code in (x, y))
-        distance = x[:, None, :, 0] - y[None, :, :, 0]  # [S, S', L]
-        deviation = np.sqrt(np.exp(x[:, None, :, 1]) + np.exp(y[None, :, :, 1]))
-        density: Floats = norm.pdf(distance / deviation) / deviation
+    def overlap(i: int, j: int) -> Floats:
+        """The integral of the product of two densities, per dim: [L]."""
+        if not len(means[i]) or not len(means[j]):
+            return np.full(codes[i].shape[1] // 2, np.nan, np.float32)
+        variance = variances[i][:, None] + variances[j]  # [T, T', L]
+        distance = means[i][:, None] - means[j]
+        density = np.exp(-(distance**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
         return density.mean(axis=(0, 1))
 
-    squared = overlap(a, a) + overlap(b, b) - 2 * overlap(a, b)
-    return float(np.sqrt(squared.clip(min=0).mean()))
+    own = np.stack([overlap(i, i) for i in range(len(codes))])  # [S, L]
+    shared = np.stack([overlap(i, j) for i, j in zip(left, right, strict=True)])  # [N, L]
+    squared = (own[left] + own[right] - 2 * shared).clip(min=0).mean(axis=1)
+    return without_gaps(-np.sqrt(squared, dtype=np.float64))
 
 
 def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> Head:
@@ -125,24 +143,3 @@ def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> H
             values = rng.uniform(-bound, bound, like.shape).astype(np.float32)
             tensors[f"encoder.{index}.{kind}"] = rounded(values)
     return Head(head.spec, tensors)
-
-
-def spearman(scores: Scores, gold: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation, x100; NaN where all scores are equal."""
-    with np.errstate(invalid="ignore"):
-        return float(100 * np.corrcoef(rankdata(scores), rankdata(gold))[0, 1])
-
-
-def interval(
-    better: Scores, worse: Scores, gold: NDArray[np.float64], resamples: int = 1000
-) -> tuple[float, float]:
-    """95 % bootstrap interval of the difference in Spearman x100, the same pairs for both."""
-    rng = np.random.default_rng(0)
-    differences = []
-    for _ in range(resamples):
-        drawn = rng.integers(len(gold), size=len(gold))
-        differences.append(
-            spearman(better[drawn], gold[drawn]) - spearman(worse[drawn], gold[drawn])
-        )
-    low, high = np.nanpercentile(differences, [2.5, 97.5])
-    return float(low), float(high)

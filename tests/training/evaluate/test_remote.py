@@ -1,0 +1,75 @@
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.engine import Encoder
+from app.server import create_app
+from app.settings import Settings
+from model_store import LatteMixError
+from tests.conftest import SENTENCES
+from training.evaluate.measure import Served
+from training.evaluate.remote import Remote
+from training.evaluate.sets import Pairs
+
+URL = "http://testserver"
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[httpx.Client]:
+    with TestClient(create_app(settings), base_url=URL) as client:
+        yield client
+
+
+def test_a_server_is_measured_by_its_own_answers(client: httpx.Client, encoder: Encoder) -> None:
+    # More pairs than one request may hold.
+    pairs = Pairs("mine", SENTENCES, SENTENCES[::-1], [0.0] * 10)
+    remote = Remote(f"{URL}/", client)
+    found, expected = dict(remote(pairs)), dict(Served(encoder)(pairs))
+    assert remote.recommended == "centred"
+    assert found.keys() == expected.keys()
+    for way, scores in found.items():
+        np.testing.assert_allclose(scores, expected[way], atol=1e-6)
+    assert remote.left_out == []
+
+
+def test_a_pair_the_server_refuses_costs_only_itself(client: httpx.Client) -> None:
+    a = [*SENTENCES[:4], "word " * 200, *SENTENCES[4:]]
+    pairs = Pairs("mine", a, a[::-1], [0.0] * 11)
+    remote = Remote(URL, client)
+    for (_, metric), scores in remote(pairs):
+        assert np.isfinite(scores).all()
+        assert scores[4] == scores[6] == np.delete(scores, [4, 6]).min(), metric
+    assert len(remote.left_out) == 2
+    assert "mine: http://testserver refused a pair: pairs[0]" in remote.left_out[0]
+    assert "LATTEMIX_MAX_CHARACTERS" in remote.left_out[0]
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(LatteMixError, match=r"http://127\.0\.0\.1:9 does not answer"):
+        Remote("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (httpx.Response(200, json={"model": "other"}), "is not a Latte-Mix server"),
+        (httpx.Response(404, text="nothing here"), "/info answered 404: nothing here"),
+        (httpx.Response(503, json={"error": "Not yet."}), "/info answered 503: Not yet."),
+        (httpx.Response(200, text="<html>"), "is not a Latte-Mix server"),
+    ],
+)
+def test_something_else_answers(answer: httpx.Response, problem: str) -> None:
+    client = httpx.Client(transport=httpx.MockTransport(lambda request: answer))
+    with pytest.raises(LatteMixError, match=problem):
+        Remote(URL, client)
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    info = {"metrics": ["js"], "recommended_metric": "js", "max_client_batch_size": 8}
+    answers = [httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200, json=info)]
+    client = httpx.Client(transport=httpx.MockTransport(lambda request: answers.pop(0)))
+    assert Remote(URL, client).recommended == "js"
+    assert answers == []

@@ -1,0 +1,77 @@
+import pytest
+
+from model_store import LatteMixError
+from training.paper.published import SOURCES, TITLES, Figure, PublishedTable, Row
+from training.recipe import Recipe
+
+
+def row(table: str, method: str) -> Row:
+    (found,) = (row for row in PublishedTable.load(table).rows if row.method == method)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "method", "benchmark", "expected"),
+    [  # read off the paper's tables by eye
+        ("pooling", "GloVe + Latte-Mix + Cosine", "stsb", Figure(65.84)),
+        ("pooling", "BERT-Large + [CLS] + Cosine", "sick-r", Figure(43.43)),
+        ("vae", "Normal-VAE (1-layer) + L2", "stsb", Figure(50.84)),
+        ("vae", "AE (3-layer) + Mean + Cosine", "sick-r", Figure(52.93)),
+        ("finetuned", "SBERT-Large + Latte-Mix + JS", "stsb", Figure(80.89)),
+        ("hyperparameters", "Latte-Mix (200-class) + L2", "sts15", Figure(41.92, 1.6)),
+        ("hyperparameters", "Latte-Mix (0.03-tau) + Cosine", "stsb", Figure(56.64, 0.53)),
+        ("hyperparameters", "AE (2-layer) + Cosine", "sts12", Figure(27.08, 2.14)),
+        ("pooling-all", "Skip-Gram + Mean + Cosine", "sts14", Figure(59.03)),
+        ("pooling-all", "RoBERTa-Large + Latte-Mix + JS", "sts13", Figure(56.58, 0.43)),
+        ("finetuned-all", "SBERT-Large + Latte-Mix + Cosine", "sts14", Figure(76.857)),
+        ("finetuned-all", "SRoBERTa-Base + Latte-Mix + JS", "sick-r", Figure(75.6, 0.02)),
+        ("layers-base", "BERT-Base, Layer 12 + Latte-Mix + Cosine", "stsb", Figure(56.92, 1.05)),
+        ("layers-base", "BERT-Base, Layer 1 + Mean + Cosine", "sts12", Figure(50.78)),
+        ("layers-large", "BERT-Large, Layer 24 + Latte-Mix + Cosine", "sts16", Figure(63.62, 0.95)),
+        ("words-base", "BERT-Base, Layer 1", "msr", Figure(40.49)),
+        ("words-large", "BERT-Large, Layer 24", "bless", Figure(36.0)),
+    ],
+)
+def test_figures_are_the_papers(table: str, method: str, benchmark: str, expected: Figure) -> None:
+    assert row(table, method).figures[benchmark] == expected
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_every_table_is_whole(name: str) -> None:
+    table = PublishedTable.load(name)
+    rows = {
+        "pooling": 11,
+        "vae": 10,
+        "finetuned": 10,
+        "hyperparameters": 51,
+        "pooling-all": 34,
+        "finetuned-all": 24,
+        "layers-base": 24,
+        "layers-large": 48,
+        "words-base": 12,
+        "words-large": 24,
+    }
+    assert len(table.rows) == len({row.method for row in table.rows}) == rows[name]
+    assert set(table.backbones) <= SOURCES.keys()
+    assert table.is_of_words == name.startswith("words")
+    for each in table.rows:
+        assert each.figures.keys() == set(table.sets)
+        assert all(0 <= figure.mean <= 100 for figure in each.figures.values())
+
+
+def test_rows_say_what_to_train() -> None:
+    mixed = row("hyperparameters", "Latte-Mix (0.03-tau) + JS")
+    assert (mixed.settings, mixed.way) == ({"temperature": 0.03}, ("mixture", "js"))
+    normal = row("vae", "Normal-VAE (2-layer) + L2")
+    assert normal.settings == {"model": "normal", "encoder_layers": 2}
+    pooled = row("layers-base", "BERT-Base, Layer 3 + Mean + Cosine")
+    assert (pooled.layer, pooled.way, pooled.is_trained) == (3, ("pooling", "mean"), False)
+    assert row("pooling", "BERT-Base + [CLS] + Cosine").way == ("pooling", "cls")
+    for table in map(PublishedTable.load, TITLES):
+        for each in table.rows:  # every setting is one that a recipe has
+            Recipe.model_validate({"steps": 1, **each.settings})
+
+
+def test_a_table_nobody_knows() -> None:
+    with pytest.raises(LatteMixError, match="no table 'tbl': choose among pooling, vae"):
+        PublishedTable.load("tbl")

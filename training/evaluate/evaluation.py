@@ -1,0 +1,136 @@
+"""One evaluation: everything `lattemix-train evaluate` does."""
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli import HEADS
+from app.engine import Encoder
+from model_store import Artifact, LatteMixError
+from training import readers
+from training.backbones import Backbone, BackboneError, load, open_backbone
+from training.cache import VectorCache
+from training.corpus import prepare
+from training.evaluate import hub
+from training.evaluate.measure import Encoded, Measure, Served, measure
+from training.evaluate.remote import Remote
+from training.evaluate.report import MIXTURE, SERVED, Report
+from training.evaluate.sets import read_sets
+from training.head import STATISTICS_SENTENCES, Head
+
+MAX_TOKENS = 256  # where no head says how much of a sentence is read
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to measure, and on what.
+
+    Heads bring their backbone; a model is measured as it is served, beside its head if that is
+    known and its backbone's poolings; a backbone alone is measured by its poolings; a server by its
+    answers. Without any of these, it is the head we ship.
+    """
+
+    data: Sequence[Path]  # folders of benchmarks and files of pairs; `hub` for the hub's
+    sets: Sequence[str]
+    cache: VectorCache
+    heads: Sequence[Path] = ()  # that differ in their seed only
+    model: Artifact | None = None
+    backbone: str | None = None
+    layer: int | None = None
+    url: str | None = None
+    controls: bool = False
+    corpus: Sequence[Path] = ()  # of the heads, to centre the controls
+    columns: Sequence[str] = ()
+
+    def run(self) -> Report:
+        """Read, measure, report."""
+        heads = [Head.load(directory) for directory in self.heads or self._shipped()]
+        self._check(heads)
+        if hub.meant(self.data):
+            sets, left_out = hub.read_sets(self.sets)
+        else:
+            sets, left_out = read_sets(self.data, self.sets)
+        measures: list[Measure] = []
+        recommended: str | None = heads[0].spec.recommended_metric if heads else None
+        with ExitStack() as opened:
+            if backbone := self._backbone(opened, heads, left_out):
+                sample = self._sample(heads)
+                measures.append(Encoded(backbone, self.cache, heads, self.controls, sample))
+            if self.model:
+                recommended = self.model.manifest.recommended_metric
+                measures.append(Served(Encoder(self.model)))
+            if self.url:
+                remote = Remote(self.url)
+                recommended = recommended or remote.recommended
+                measures.append(remote)
+            report = measure(sets, measures, recommended, left_out)
+            if self.url:
+                report.left_out.extend(remote.left_out)
+        return report
+
+    def _shipped(self) -> Sequence[Path]:
+        """The head of the model if we ship it, or the default one if nothing else is asked for."""
+        if self.model:
+            wanted = self.model.manifest.head.sha256
+            known = (path for path in HEADS.iterdir() if path.is_dir())
+            return [path for path in known if Head.load(path).spec.sha256 == wanted]
+        return [] if self.backbone or self.url else [HEADS / "default"]
+
+    def _check(self, heads: Sequence[Head]) -> None:
+        if self.model and self.heads and self.model.manifest.head.sha256 != heads[0].spec.sha256:
+            raise LatteMixError(
+                f"The model {self.model.manifest.name!r} was not made with this head: name its own "
+                "with --model, or assemble it again with `lattemix-train export`."
+            )
+
+    def _backbone(
+        self, opened: ExitStack, heads: Sequence[Head], left_out: list[str]
+    ) -> Backbone | None:
+        """The backbone named, or that of the heads, or of the model."""
+        record, tokens = None, 0
+        if heads:
+            record, tokens = heads[0].spec.backbone, heads[0].spec.max_tokens
+        elif self.model:
+            record, tokens = self.model.manifest.backbone, self.model.manifest.max_tokens
+        source = self.backbone or (record.name if record else None)
+        if source is None:
+            return None
+        try:
+            checkpoint = opened.enter_context(open_backbone(source))
+        except BackboneError as error:
+            if self.backbone or heads:
+                raise
+            left_out.append(f"poolings: {error}")  # the model itself can be measured without
+            return None
+        for wanted in [head.spec.backbone for head in heads] or ([record] if record else []):
+            checkpoint.check_digest(wanted)
+        positions = checkpoint.config.get("max_position_embeddings", MAX_TOKENS)
+        tokens = tokens or min(MAX_TOKENS, positions)
+        return load(checkpoint, tokens, record.layer if record else self.layer)
+
+    def _sample(self, heads: Sequence[Head]) -> Sequence[str]:
+        if not (self.controls and self.corpus):
+            return ()
+        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
+            sentences = readers.read(self.corpus, self.columns)
+            most = heads[0].spec.recipe["max_sentences"]
+            return prepare(sentences, Path(temporary), most).head(STATISTICS_SENTENCES)
+
+
+def record_scores(report: Report, directory: Path) -> None:
+    """Keep the scores, as served if they were measured so, in a head.
+
+    From there they go into every artifact made of it.
+    """
+    head = Head.load(directory)
+    wanted = SERVED if any(way == SERVED for way, _ in report.scores) else MIXTURE
+    scores = {
+        f"{pairs.name}/{metric}": round(report.values((way, metric), pairs.name)[0], 2)
+        for way, metric in report.scores
+        if way == wanted
+        for pairs in report.sets
+    }
+    evaluation = {**head.spec.evaluation, **scores}
+    head.spec.model_copy(update={"evaluation": evaluation}).write(directory)

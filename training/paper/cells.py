@@ -1,0 +1,141 @@
+"""What a grid computes: heads trained once, and everything scored once, kept on disk."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.backbones import Backbone
+from training.cache import VectorCache
+from training.corpus import Corpus
+from training.evaluate.measure import encode, places
+from training.evaluate.report import MIXTURE, POOLING, Way
+from training.evaluate.scores import head_scores, pooling_scores
+from training.evaluate.sets import Pairs
+from training.evaluate.statistics import CORRELATIONS, OVERS, Scores, correlate
+from training.head import SPEC, Head
+from training.pipeline import Encoded, identity, make_head
+from training.recipe import Recipe
+
+# Correlations x100 by `aggregation/metric/statistic/over`.
+Results = dict[str, float]
+
+
+def key(way: Way, statistic: str, over: str) -> str:
+    """The name of one figure in `Results`."""
+    return "/".join((*way, statistic, over))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One backbone with one head on it, or with none: all that rows and metrics share."""
+
+    backbone: Backbone
+    recipe: Recipe | None = None  # none for poolings
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where cells are computed, and kept."""
+
+    cells: Path
+    corpus: Corpus | None  # needed where heads are trained
+    cache: VectorCache
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def directory(self, cell: Cell) -> Path:
+        """Of a cell, named for everything its results depend on but the sets."""
+        backbone, wanted = cell.backbone, dict[str, object]()
+        if cell.recipe:
+            assert self.corpus is not None
+            wanted = identity(backbone, self.corpus, cell.recipe)
+        wanted |= {
+            "backbone": backbone.checkpoint.sha256,
+            "layer": backbone.layer,
+            "max_tokens": backbone.max_tokens,
+        }
+        digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+        return self.cells / digest[:16]
+
+    def missing(self, cell: Cell, sets: Iterable[Pairs]) -> list[Pairs]:
+        """The sets on which a cell has not been scored."""
+        kept = self._kept(cell)
+        return [p for p in sets if kept.get(p.name, {}).get("sha256") != self._digest(p)]
+
+    def results(self, cell: Cell, name: str) -> Results:
+        """What was found on a set."""
+        found: Results = self._kept(cell)[name]["results"]
+        return found
+
+    def compute(self, cell: Cell, sets: Iterable[Pairs]) -> None:
+        """Score a cell on the sets it has not been scored on, training its head if need be."""
+        missing = self.missing(cell, sets)
+        if not missing:
+            return
+        head = self._head(cell) if cell.recipe else None
+        kept = self._kept(cell)
+        for pairs in missing:
+            scores = self._scores(cell, head, pairs)
+            kept[pairs.name] = {"sha256": self._digest(pairs), "results": _results(scores, pairs)}
+            _write(self._file(cell), kept)
+
+    def _head(self, cell: Cell) -> Head:
+        """Train it, or find it; one that was interrupted goes on."""
+        assert cell.recipe is not None
+        assert self.corpus is not None
+        directory = self.directory(cell)
+        if not (directory / SPEC).exists():
+            encoded = Encoded(cell.backbone, self.corpus, self.cache)
+            state = directory / "run"
+            make_head(encoded, cell.recipe, "", state, progress=False).save(directory)
+            shutil.rmtree(state, ignore_errors=True)
+        return Head.load(directory)
+
+    def _scores(self, cell: Cell, head: Head | None, pairs: Pairs) -> dict[Way, Scores]:
+        tokens = encode(cell.backbone, self.cache, pairs.sentences)
+        left, right = places(pairs)
+        if head:
+            found = head_scores(head, tokens, left, right)
+            return {(MIXTURE, metric): scores for metric, scores in found.items()}
+        static = cell.backbone.checkpoint.is_static
+        pooled = pooling_scores(tokens, left, right, static)
+        return {(POOLING, pooling): scores for pooling, scores in pooled.items()}
+
+    def _file(self, cell: Cell) -> Path:
+        return self.directory(cell) / "scores.json"
+
+    def _kept(self, cell: Cell) -> dict[str, Any]:
+        try:
+            kept: dict[str, Any] = json.loads(self._file(cell).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # not there, or damaged: it is computed again
+        return kept
+
+    def _digest(self, pairs: Pairs) -> str:
+        if pairs.name not in self._digests:
+            text = json.dumps([pairs.a, pairs.b, pairs.gold, pairs.subsets])
+            self._digests[pairs.name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self._digests[pairs.name]
+
+
+def _results(scores: Mapping[Way, Scores], pairs: Pairs) -> Results:
+    gold = np.array(pairs.gold)
+    return {
+        key(way, statistic, over): correlate(correlation, found, gold, pairs.subsets, over)
+        for way, found in scores.items()
+        for statistic, correlation in CORRELATIONS.items()
+        for over in OVERS
+    }
+
+
+def _write(path: Path, content: object) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    new.replace(path)
