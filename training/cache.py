@@ -2,17 +2,20 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from tqdm import tqdm
 
 from model_store import LatteMixError
 from training.backbones import Backbone, TokenVectors
 
 DEFAULT_GIGABYTES = 20.0
+
+_TOKENS = 20  # in a sentence, about
 
 _TENSORS = ("vectors", "ids", "lengths", "truncated")
 
@@ -39,10 +42,29 @@ class VectorCache:
         if (found := _read(path)) is not None:
             os.utime(path)  # used just now
             return found
-        encoded = _half(backbone, sentences)
-        if encoded.vectors.nbytes <= self.limit:
-            self._write(path, encoded)
+        encoded = _half(backbone, sentences, backbone.encode(sentences))
+        self._keep(path, encoded)
         return encoded
+
+    def ahead(
+        self, layers: Sequence[Backbone], shards: Iterable[Sequence[str]], sentences: int
+    ) -> None:
+        """Encode several layers of one backbone in one pass, if all of them can be kept.
+
+        Args:
+            layers: the backbone, at each of its layers.
+            shards: the lists that will be asked for.
+            sentences: how many there are in all.
+        """
+        size = sentences * _TOKENS * layers[0].hidden_size * 2 * len(layers)
+        if len(layers) < 2 or size > self.limit:
+            return  # each by itself, when it is asked for
+        for shard in tqdm(shards, desc="Encoding", unit="shard", disable=None):
+            missing = [layer for layer in layers if not self.holds(layer, shard)]
+            numbers = [layer.layer for layer in missing]
+            found = layers[0].encode_layers(shard, numbers) if missing else []
+            for layer, encoded in zip(missing, found, strict=True):
+                self._keep(self._path(layer, shard), _half(layer, shard, encoded))
 
     def holds(self, backbone: Backbone, sentences: Sequence[str]) -> bool:
         """Whether these sentences are encoded already."""
@@ -53,6 +75,10 @@ class VectorCache:
         for sentence in sentences:
             digest.update(sentence.encode() + b"\n")
         return self.directory / backbone.checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
+
+    def _keep(self, path: Path, encoded: TokenVectors) -> None:
+        if encoded.vectors.nbytes <= self.limit:
+            self._write(path, encoded)
 
     def _write(self, path: Path, encoded: TokenVectors) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,9 +113,8 @@ def _read(path: Path) -> TokenVectors | None:
         return None  # not there, or damaged: it is encoded again
 
 
-def _half(backbone: Backbone, sentences: Sequence[str]) -> TokenVectors:
-    """Encode; refuse vectors that half precision, or any, cannot hold."""
-    encoded = backbone.encode(sentences)
+def _half(backbone: Backbone, sentences: Sequence[str], encoded: TokenVectors) -> TokenVectors:
+    """In half precision; refuse vectors that it, or any, cannot hold."""
     with np.errstate(over="ignore"):
         vectors = encoded.vectors.astype(np.float16)
     finite = np.isfinite(vectors).all(axis=1)  # [T]

@@ -10,7 +10,7 @@ import typer
 
 from app.cli import HEADS, StoreOption, build, complete
 from app.settings import load_settings
-from model_store import Store
+from model_store import LatteMixError, Store
 from training.recipe import RECIPES, Recipe
 
 cli = typer.Typer(
@@ -181,13 +181,12 @@ def reproduce(
     from training.paper.published import PublishedTable
     from training.paper.reproduce import Reproduction
 
-    pairs = [entry.partition("=") for entry in backbone or ()]
     comparison = Reproduction(
         PublishedTable.load(table),
         out,
         data,
         corpus or (),
-        {name: source for name, _, source in pairs},
+        dict(map(_named_source, backbone or ())),
         Recipe.load(recipe),
         VectorCache(cache, cache_gb),
         seeds,
@@ -196,6 +195,16 @@ def reproduce(
     tables.show(comparison)
     tables.write(comparison, out)
     draw_layers(comparison, out / "layers.png")
+
+
+def _named_source(entry: str) -> tuple[str, str]:
+    name, _, source = entry.partition("=")
+    if not (name and source):
+        raise LatteMixError(
+            "--backbone takes NAME=SOURCE, as in BERT-Base=google-bert/bert-base-uncased, "
+            f"not {entry!r}."
+        )
+    return name, source
 
 
 def _tell(message: str) -> None:

@@ -108,3 +108,26 @@ def test_taking_and_joining_sentences(counting: Counting) -> None:
     np.testing.assert_array_equal(joined.vectors, encoded.vectors)
     np.testing.assert_array_equal(joined.lengths, encoded.lengths)
     assert len(encoded.take([])) == 0
+
+
+def test_several_layers_are_encoded_in_one_pass(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, cache = load(checkpoint, 16), VectorCache(tmp_path)
+    layers = [backbone.at(layer) for layer in (0, 1, 2)]
+    expected = [load(checkpoint, 16, layer).encode(SENTENCES).vectors for layer in (0, 1, 2)]
+    cache.ahead(layers, [SENTENCES], 10**12)  # more than it can hold
+    assert not any(cache.holds(layer, SENTENCES) for layer in layers)
+    cache.encode(layers[1], SENTENCES)
+    cache.ahead(layers, [SENTENCES], 10)
+    assert all(cache.holds(layer, SENTENCES) for layer in layers)
+    monkeypatch.setattr(type(backbone), "_encode", None)  # no more passes are needed
+    cache.ahead(layers, [SENTENCES], 10)
+    for layer, vectors in zip(layers, expected, strict=True):
+        found = cache.encode(layer, SENTENCES).vectors
+        np.testing.assert_array_equal(found, vectors.astype(np.float16))
+
+
+def test_a_layer_it_does_not_have(checkpoint: Checkpoint) -> None:
+    with pytest.raises(LatteMixError, match="has 2 layers, so layer 3 is none of them"):
+        load(checkpoint, 16).at(3)

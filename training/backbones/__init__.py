@@ -25,6 +25,14 @@ class Backbone(Protocol):
         """
         ...
 
+    def at(self, layer: int) -> "Backbone":
+        """The same backbone, in the same memory, read at another layer."""
+        ...
+
+    def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
+        """The vectors of several layers, in one pass."""
+        ...
+
 
 def load(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> Backbone:
     """Load a checkpoint, transformer or static vectors, to read one of its layers."""

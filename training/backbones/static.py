@@ -15,14 +15,13 @@ class StaticVectors:
     """A lookup table. Words it does not know share one row of zeros, and weigh nothing."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
-        if layer:
-            raise BackboneError(f"{checkpoint.name} has no layers: layer {layer} is none of them.")
+        self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
+        self.at(layer or 0)
         try:
             with safe_open(checkpoint.weights, framework="numpy") as file:
                 self._table = file.get_tensor(TABLE)  # [V, H]
         except (SafetensorError, OSError) as error:
             raise BackboneError(f"{checkpoint.name} cannot be loaded: {error}") from error
-        self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
         self.hidden_size: int = self._table.shape[1]
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
@@ -33,3 +32,14 @@ class StaticVectors:
         lengths = np.array([len(text.ids) for text in tokens], np.int32)
         cut = sum(text.truncated for text in tokens)
         return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, cut)
+
+    def at(self, layer: int) -> "StaticVectors":
+        """The same table: there is nothing else to read."""
+        if layer:
+            name = self.checkpoint.name
+            raise BackboneError(f"{name} has no layers: layer {layer} is none of them.")
+        return self
+
+    def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
+        """The same vectors for every layer asked for, of which there is but one."""
+        return [self.encode(sentences) for _ in layers]

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from copy import copy
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 from transformers import AutoModel
 from transformers.utils import logging
 
@@ -40,33 +41,57 @@ class Transformer:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise BackboneError(f"{checkpoint.name} cannot be loaded: {reason}") from error
         self.model.eval().requires_grad_(False).to(self.device)
-        depth = self.model.config.num_hidden_layers
         self.checkpoint, self.max_tokens = checkpoint, max_tokens
-        self.layer = depth if layer is None else layer
-        if self.layer > depth:
-            raise BackboneError(
-                f"{checkpoint.name} has {depth} layers, so layer {layer} is none of them."
-            )
+        self.layer = self._checked(self.model.config.num_hidden_layers if layer is None else layer)
         self.hidden_size: int = self.model.config.hidden_size
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
-    @torch.inference_mode()
+    def at(self, layer: int) -> "Transformer":
+        """The same backbone, in the same memory, read at another layer."""
+        other = copy(self)
+        other.layer = self._checked(layer)
+        return other
+
+    def _checked(self, layer: int) -> int:
+        depth = self.model.config.num_hidden_layers
+        if layer > depth:
+            raise BackboneError(
+                f"{self.checkpoint.name} has {depth} layers, so layer {layer} is none of them."
+            )
+        return layer
+
     def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+        """The vectors of every token of every sentence, special tokens included."""
+        return self._encode(sentences, [self.layer], exact)[0]
+
+    def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
+        """The vectors of several layers, in one pass."""
+        return self._encode(sentences, layers, exact=False)
+
+    @torch.inference_mode()
+    def _encode(
+        self, sentences: Sequence[str], layers: Sequence[int], exact: bool
+    ) -> list[TokenVectors]:
         """Run every sentence, those of similar length together, and put them back in order."""
         tokens = self._tokenizer(sentences)
         lengths = np.array([len(text.ids) for text in tokens], np.int32)
         ends = np.cumsum(lengths)
-        vectors = np.empty((lengths.sum(), self.hidden_size), np.float32)  # [T, H]
-        budget = _TOKEN_BUDGET[self.device.type]
-        for batch in batches(lengths.tolist(), budget):
+        shape = (len(layers), lengths.sum(), self.hidden_size)
+        vectors = np.empty(shape, np.float32)  # [layers, T, H]
+        for batch in batches(lengths.tolist(), _TOKEN_BUDGET[self.device.type]):
             with nullcontext() if exact else autocast(self.device):
-                states = self._run([tokens[i].ids for i in batch])  # [B, S, H]
-            for index, sentence in zip(batch, states, strict=True):
-                vectors[ends[index] - lengths[index] : ends[index]] = sentence[: lengths[index]]
+                states = self._run([tokens[i].ids for i in batch])
+            for place, layer in enumerate(layers):
+                found = states[layer].float().cpu().numpy()  # [B, S, H]
+                for index, sentence in zip(batch, found, strict=True):
+                    span = slice(ends[index] - lengths[index], ends[index])
+                    vectors[place, span] = sentence[: lengths[index]]
         ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
-        return TokenVectors(vectors, ids, lengths, sum(text.truncated for text in tokens))
+        cut = sum(text.truncated for text in tokens)
+        return [TokenVectors(layer, ids, lengths, cut) for layer in vectors]
 
-    def _run(self, batch: list[list[int]]) -> NDArray[np.float32]:
+    def _run(self, batch: list[list[int]]) -> tuple[Tensor, ...]:
+        """The states of every layer, [B, S, H] each."""
         ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)  # [B, S]
         mask = torch.zeros_like(ids)
         for row, tokens in enumerate(batch):
@@ -77,5 +102,5 @@ class Transformer:
             attention_mask=mask.to(self.device),
             output_hidden_states=True,
         )
-        states: NDArray[np.float32] = output.hidden_states[self.layer].float().cpu().numpy()
+        states: tuple[Tensor, ...] = output.hidden_states
         return states

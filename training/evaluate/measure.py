@@ -120,9 +120,14 @@ def places(pairs: Pairs) -> tuple[Index, Index]:
 
 def encode(backbone: Backbone, cache: VectorCache, sentences: Sequence[str]) -> TokenVectors:
     """The sentences' token vectors, without words unknown to the backbone, through the cache."""
-    starts = range(0, len(sentences), SHARD_SENTENCES)
-    parts = [cache.encode(backbone, sentences[i : i + SHARD_SENTENCES]) for i in starts]
+    parts = [cache.encode(backbone, shard) for shard in in_shards(sentences)]
     return TokenVectors.join(parts).without(backbone.checkpoint.unknown_id)
+
+
+def in_shards(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
+    """As many sentences at a time as are encoded and kept together."""
+    starts = range(0, len(sentences), SHARD_SENTENCES)
+    return (sentences[start : start + SHARD_SENTENCES] for start in starts)
 
 
 def _controls(head: Head, corpus: TokenVectors | None, learned_weights: bool) -> list[Head]:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from training.evaluate.report import MEAN, MIXTURE, SERVED, Report, Way
+from training.evaluate.report import MEAN, Report, Way
 from training.evaluate.statistics import spearman
 
 _STYLE: dict[Any, Any] = {  # matplotlib spells out the keys it takes
@@ -27,7 +27,7 @@ _PER_ROW = 4
 
 def draw(report: Report, directory: Path) -> None:
     """`scatter.png`, and `differences.png` if there is something to compare."""
-    ways = [way for way in (MEAN, _best(report)) if way in report.scores]
+    ways = [way for way in (MEAN, report.best) if way and way in report.scores]
     _scatter(report, ways, directory / "scatter.png")
     compared = [(way, other) for way, other in report.compared() if other == MEAN]
     if compared:
@@ -48,12 +48,6 @@ def panels(path: Path, titles: Sequence[str]) -> Iterator[list[Axes]]:
         yield axes[: len(titles)]
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
-
-
-def _best(report: Report) -> Way:
-    """The recommended metric, of heads or as served."""
-    kind = MIXTURE if any(way[0] == MIXTURE for way in report.scores) else SERVED
-    return kind, str(report.recommended)
 
 
 def _scatter(report: Report, ways: Sequence[Way], path: Path) -> None:

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 
 from model_store import LatteMixError
-from training.evaluate.report import SERVED, Way
+from training.evaluate.report import REMOTE, Way
 from training.evaluate.scores import without_gaps
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
@@ -46,7 +46,7 @@ class Remote:
         ]
         for metric in self._metrics:
             scores = np.array([answer.get(metric, np.nan) for answer in answers])
-            yield (SERVED, metric), without_gaps(scores)
+            yield (REMOTE, metric), without_gaps(scores)
 
     def _similarities(self, name: str, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
         response = self._ask("POST", "/similarity", {"pairs": pairs, "metrics": self._metrics})

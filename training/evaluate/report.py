@@ -19,7 +19,8 @@ from training.evaluate.statistics import (
 )
 from training.evaluate.tables import Record, Table, mean_and_deviation
 
-POOLING, MIXTURE, SERVED = "pooling", "mixture", "served"
+POOLING, MIXTURE = "pooling", "mixture"
+SERVED, REMOTE = "served", "server"  # a model in this process, and one behind a URL
 CONTROL, NOTHING = "random encoder", "nothing learned"  # the latter where weights are learned
 AVERAGE = "average"  # over the sets that nothing is chosen on
 
@@ -102,21 +103,28 @@ class Report:
             for over in (OVERS if len(set(pairs.subsets)) > 1 else OVERS[:1])
         ]
 
-    def compared(self) -> Iterator[tuple[Way, Way]]:
-        """Which differences matter: mixtures against mean pooling, the best against every control.
+    @property
+    def ours(self) -> list[Way]:
+        """Mixtures by every metric: the heads', or what is served where no head was measured."""
+        for kind in (MIXTURE, SERVED, REMOTE):
+            if found := [way for way in self.scores if way[0] == kind]:
+                return found
+        return []
 
-        What is served stands for the mixtures where no head was measured.
-        """
-        ours = [way for way in self.scores if way[0] == MIXTURE]
-        ours = ours or [way for way in self.scores if way[0] == SERVED]
+    @property
+    def best(self) -> Way | None:
+        """Mixtures by the recommended metric."""
+        return next((way for way in self.ours if way[1] == self.recommended), None)
+
+    def compared(self) -> Iterator[tuple[Way, Way]]:
+        """Which differences matter: all of ours with mean pooling, the best with every control."""
         if MEAN in self.scores:
-            yield from ((way, MEAN) for way in ours)
-        recommended = next((way for way in ours if way[1] == self.recommended), None)
+            yield from ((way, MEAN) for way in self.ours)
         controls = [(POOLING, "centred mean"), (POOLING, "weighted mean")]
         controls += [(POOLING, "weighted centred mean")]
         controls += [(kind, str(self.recommended)) for kind in (CONTROL, NOTHING)]
-        if recommended:
-            yield from ((recommended, control) for control in controls if control in self.scores)
+        if best := self.best:
+            yield from ((best, control) for control in controls if control in self.scores)
 
     @property
     def names(self) -> list[str]:
@@ -168,7 +176,7 @@ class Report:
         return Table("Differences in Spearman x100, 95 % paired bootstrap", self.names, rows)
 
     def _intervals(self) -> Table:
-        ways = [way for way in self.scores if way == MEAN or way[0] in (MIXTURE, SERVED)]
+        ways = [way for way in (MEAN, *self.ours) if way in self.scores]
         rows = [
             [_name(way), *(f"[{low:.2f}, {high:.2f}]" for low, high in intervals)]
             for way in ways

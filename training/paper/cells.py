@@ -3,8 +3,9 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
-from training.evaluate.measure import encode, places
+from training.evaluate.measure import encode, in_shards, places
 from training.evaluate.report import MIXTURE, POOLING, Way
 from training.evaluate.scores import head_scores, pooling_scores
 from training.evaluate.sets import Pairs
@@ -72,6 +73,17 @@ class Workshop:
         found: Results = self._kept(cell)[name]["results"]
         return found
 
+    def encode(self, cells: Sequence[Cell], sets: Sequence[Pairs]) -> None:
+        """Read the layers of each backbone in one pass, if the cache can hold them all."""
+        corpus = self.corpus if any(cell.recipe for cell in cells) else None
+        sentences = [shard for pairs in sets for shard in in_shards(pairs.sentences)]
+        for layers in _layers(cells):
+            shards: Iterable[Sequence[str]] = sentences
+            if corpus:
+                shards = chain(sentences, map(corpus.shard, range(corpus.shards)))
+            count = sum(map(len, sentences)) + (corpus.sentences if corpus else 0)
+            self.cache.ahead(layers, shards, count)
+
     def compute(self, cell: Cell, sets: Iterable[Pairs]) -> None:
         """Score a cell on the sets it has not been scored on, training its head if need be."""
         missing = self.missing(cell, sets)
@@ -121,6 +133,14 @@ class Workshop:
             text = json.dumps([pairs.a, pairs.b, pairs.gold, pairs.subsets])
             self._digests[pairs.name] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return self._digests[pairs.name]
+
+
+def _layers(cells: Iterable[Cell]) -> list[list[Backbone]]:
+    """Every backbone among the cells, at each of its layers."""
+    found: dict[str, dict[int, Backbone]] = {}
+    for backbone in (cell.backbone for cell in cells):
+        found.setdefault(backbone.checkpoint.sha256, {})[backbone.layer] = backbone
+    return [list(layers.values()) for layers in found.values()]
 
 
 def _results(scores: Mapping[Way, Scores], pairs: Pairs) -> Results:

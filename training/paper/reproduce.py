@@ -37,7 +37,7 @@ class Reproduction:
     cache: VectorCache
     seeds: int = 3
     columns: Sequence[str] = ()
-    _loaded: dict[tuple[str, int | None], Backbone] = field(default_factory=dict)
+    _loaded: dict[str, Backbone] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.backbones.keys() - SOURCES.keys()):
@@ -91,7 +91,11 @@ class Reproduction:
                 plan.append((row, [*self._cells(row, checkpoints[row.backbone])]))
             except BackboneError as error:  # it has no such layer
                 comparison.left_out.append(f"{row.method}: {error}")
-        self._compute(workshop, [cell for _, cells in plan for cell in cells], sets)
+        cells = [cell for _, cells in plan for cell in cells]
+        todo = {workshop.directory(cell): cell for cell in cells if workshop.missing(cell, sets)}
+        workshop.encode([*todo.values()], sets)
+        for cell in tqdm(todo.values(), desc=self.table.name, unit="cell", disable=None):
+            workshop.compute(cell, sets)
         for row, cells in plan:
             _take(comparison, row, cells, workshop, sets)
 
@@ -115,17 +119,10 @@ class Reproduction:
             yield Cell(backbone, self.recipe.model_copy(update=changes))
 
     def _load(self, row: Row, checkpoint: Checkpoint) -> Backbone:
-        wanted = (row.backbone, row.layer)
-        if wanted not in self._loaded:
-            self._loaded[wanted] = load(checkpoint, self.recipe.max_tokens, row.layer)
-        return self._loaded[wanted]
-
-    def _compute(self, workshop: Workshop, cells: Sequence[Cell], sets: Sequence[Pairs]) -> None:
-        todo = {
-            str(workshop.directory(cell)): cell for cell in cells if workshop.missing(cell, sets)
-        }
-        for cell in tqdm(todo.values(), desc=self.table.name, unit="cell", disable=None):
-            workshop.compute(cell, sets)
+        if row.backbone not in self._loaded:
+            self._loaded[row.backbone] = load(checkpoint, self.recipe.max_tokens)
+        loaded = self._loaded[row.backbone]
+        return loaded if row.layer is None else loaded.at(row.layer)
 
 
 def _take(

@@ -27,11 +27,12 @@ def test_a_server_is_measured_by_its_own_answers(client: httpx.Client, encoder: 
     # More pairs than one request may hold.
     pairs = Pairs("mine", SENTENCES, SENTENCES[::-1], [0.0] * 10)
     remote = Remote(f"{URL}/", client)
-    found, expected = dict(remote(pairs)), dict(Served(encoder)(pairs))
+    found = {metric: scores for (_, metric), scores in remote(pairs)}
+    expected = {metric: scores for (_, metric), scores in Served(encoder)(pairs)}
     assert remote.recommended == "centred"
     assert found.keys() == expected.keys()
-    for way, scores in found.items():
-        np.testing.assert_allclose(scores, expected[way], atol=1e-6)
+    for metric, scores in found.items():
+        np.testing.assert_allclose(scores, expected[metric], atol=1e-6)
     assert remote.left_out == []
 
 

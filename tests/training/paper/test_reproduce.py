@@ -1,0 +1,213 @@
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_store import LatteMixError
+from tests.training.evaluate.conftest import write_benchmarks
+from training import cli
+from training.cache import VectorCache
+from training.evaluate.evaluation import Evaluation
+from training.paper import cells
+from training.paper.published import PublishedTable
+from training.paper.reproduce import Reproduction
+from training.recipe import Recipe
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_benchmarks(tmp_path / "data")
+
+
+def reproduction(
+    table: str, data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, **backbones: Path
+) -> Reproduction:
+    return Reproduction(
+        PublishedTable.load(table),
+        data.parent / "out",
+        data,
+        [corpus],
+        {name.replace("_", "-"): str(path) for name, path in backbones.items()},
+        recipe,
+        cache,
+        seeds=2,
+    )
+
+
+def silence(message: str) -> None:
+    pass
+
+
+def test_a_table_beside_the_papers(
+    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+) -> None:
+    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+    comparison = wanted.run(silence)
+    (table,) = comparison.tables()
+    assert table.columns == ["sick-r", "stsb", "average"]
+    assert len(table.rows) == 10 + 1  # and the agreement of their order
+    rows = {row[0]: row[1:] for row in table.rows}
+    pooled = rows[f"BERT-Base + Mean + Cosine ({backbone.name})"]
+    trained = rows[f"Latte-Mix (2-layer) + Cosine ({backbone.name})"]
+    assert all(cell.count("±") == 0 for cell in pooled)
+    assert trained[1].count("±") == 1
+    assert trained[1].endswith(" / 45.22")
+    # What a row says is what evaluating by hand says.
+    by_hand = Evaluation([data], ["stsb"], cache, backbone=str(backbone)).run()
+    (expected,) = by_hand.values(("pooling", "mean"), "stsb")
+    assert float(pooled[1].split(" / ")[0]) == pytest.approx(expected, abs=0.1)  # 16 tokens or 32
+
+
+def test_rows_that_are_the_same_cell_are_trained_once(
+    data: Path,
+    corpus: Path,
+    cache: VectorCache,
+    recipe: Recipe,
+    backbone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = []
+    make = cells.make_head
+
+    def counted(*arguments: object, **options: object) -> object:
+        trained.append(arguments[1])
+        return make(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cells, "make_head", counted)
+    paper = recipe.model_copy(update={"classes": 20, "latent_dims": 16, "temperature": 0.3})
+    wanted = reproduction("hyperparameters", data, corpus, cache, paper, BERT_Base=backbone)
+    first = wanted.run(silence)
+    # 3 AE, 3 Normal, 3 depths, 4 numbers of classes, of dims, 4 temperatures; the defaults once.
+    assert len(trained) == 2 * (3 + 3 + 3 + 3 + 3 + 3)
+    assert first.left_out[0].startswith("sts12: ")
+    again = reproduction("hyperparameters", data, corpus, cache, paper, BERT_Base=backbone)
+    assert again.run(silence).values == first.values
+    assert len(trained) == 36  # nothing more
+    (out,) = {path.parent.parent for path in wanted.out.glob("cells/*/scores.json")}
+    next(out.glob("*/scores.json")).write_text("{")  # damaged: scored again, by the same head
+    assert again.run(silence).values == first.values
+    assert len(trained) == 36
+
+
+def test_a_grid_that_was_interrupted_goes_on(
+    data: Path,
+    corpus: Path,
+    cache: VectorCache,
+    recipe: Recipe,
+    backbone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = []
+    score = cells.head_scores
+
+    def interrupted(*arguments: object) -> object:
+        done.append(arguments)
+        if len(done) == 5:
+            raise KeyboardInterrupt
+        return score(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cells, "head_scores", interrupted)
+    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+    with pytest.raises(KeyboardInterrupt):
+        wanted.run(silence)
+    comparison = wanted.run(silence)
+    assert len(done) == 9 * 2 * 2 + 1  # each head on each of two sets, and the one interrupted
+    assert len(comparison.values) == 10 * 2
+
+
+def test_other_data_is_scored_anew(
+    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+) -> None:
+    wanted = reproduction("pooling", data, corpus, cache, recipe, BERT_Base=backbone)
+    before = wanted.run(silence)
+    path = data / "stsbenchmark" / "sts-test.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:-2]) + "\n")
+    after = wanted.run(silence)
+    method = "BERT-Base + Mean + Cosine"
+    assert after.values[method, "sick-r"] == before.values[method, "sick-r"]
+    assert after.values[method, "stsb"] != before.values[method, "stsb"]
+
+
+def test_what_is_not_here_is_listed_not_invented(
+    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+) -> None:
+    wanted = reproduction(
+        "pooling", data, corpus, cache, recipe, BERT_Base=backbone, GloVe=Path("none.txt")
+    )
+    comparison = wanted.run(silence)
+    assert {row.backbone for row in comparison.rows} == {"BERT-Base"}
+    assert comparison.left_out[0].startswith("GloVe: There is no backbone 'none.txt'")
+    assert comparison.left_out[1] == (
+        "BERT-Large is not given: name it with --backbone "
+        "BERT-Large=google-bert/bert-large-uncased, or another in its place."
+    )
+    nothing = reproduction("pooling", data, corpus, cache, recipe)
+    with pytest.raises(LatteMixError, match="GloVe is not given"):
+        nothing.run(silence)
+
+
+def test_layers_a_backbone_does_not_have(
+    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+) -> None:
+    wanted = reproduction("layers-base", data, corpus, cache, recipe, BERT_Base=backbone)
+    comparison = wanted.run(silence)
+    assert {row.layer for row in comparison.rows} == {1, 2}
+    absent = [note for note in comparison.left_out if "has 2 layers, so layer 3" in note]
+    assert len(absent) == 2  # of mean pooling and of Latte-Mix
+    # STS13 is counted with SMT, as the paper must have.
+    assert ("BERT-Base, Layer 1 + Mean + Cosine", "sts13") in comparison.values
+
+
+def test_wrong_requests(
+    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+) -> None:
+    with pytest.raises(LatteMixError, match="The paper has no backbone 'ELMo': choose among GloVe"):
+        reproduction("vae", data, corpus, cache, recipe, ELMo=backbone)
+    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+    without = Reproduction(**{**vars(wanted), "corpus": []})
+    with pytest.raises(LatteMixError, match="needs heads to be trained: give --corpus"):
+        without.run(silence)
+
+
+def test_on_the_command_line(
+    data: Path,
+    corpus: Path,
+    recipe: Recipe,
+    backbone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = tmp_path / "small.toml"
+    small.write_text("latent_dims = 4\nclasses = 5\nsteps = 5\nmax_tokens = 16\n")
+    out = tmp_path / "report"
+    options = ["--data", data, "--corpus", corpus, "--recipe", small, "--out", out, "--seeds", 1]
+    options += ["--backbone", f"BERT-Base={backbone}", "--cache", tmp_path / "cache"]
+    monkeypatch.setattr(
+        sys, "argv", ["lattemix-train", "reproduce", "layers-base", *map(str, options)]
+    )
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.strip() == (out / "report.md").read_text().strip()
+    with (out / "report.csv").open() as file:
+        records = list(csv.DictReader(file))
+    assert {record["source"] for record in records} == {str(backbone)}
+    found = json.loads((out / "report.json").read_text())["results"]
+    assert len(found) == len(records) == 4 * 4  # four rows; three sets and their average
+    assert (out / "layers.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("given", ["BERT-Base", "=x", "BERT-Base="])
+def test_a_backbone_without_a_name_or_a_source(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--backbone", given]
+    monkeypatch.setattr(sys, "argv", ["lattemix-train", "reproduce", "vae", *map(str, options)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert "--backbone takes NAME=SOURCE" in str(stopped.value.code)
