@@ -71,10 +71,12 @@ class VectorCache:
         return self._path(backbone, sentences).is_file()
 
     def _path(self, backbone: Backbone, sentences: Sequence[str]) -> Path:
-        digest = hashlib.sha256(f"{backbone.layer} {backbone.max_tokens}\n".encode())
+        checkpoint = backbone.checkpoint
+        how = (checkpoint.tokenizer_sha256, backbone.layer, backbone.max_tokens)
+        digest = hashlib.sha256(f"{how}\n".encode())
         for sentence in sentences:
             digest.update(sentence.encode() + b"\n")
-        return self.directory / backbone.checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
+        return self.directory / checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
 
     def _keep(self, path: Path, encoded: TokenVectors) -> None:
         if encoded.vectors.nbytes <= self.limit:

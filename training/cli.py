@@ -159,6 +159,26 @@ def evaluate(
 
 
 @cli.command()
+def words(
+    data: Annotated[Path, typer.Option(help="Folder of benchmarks, `words` among them.")],
+    backbone: BackboneOption = DEFAULT_BACKBONE,
+    layer: Annotated[list[int] | None, typer.Option(help="One or several; else the last.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the report.")] = None,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = 20,
+) -> None:
+    """Measure what a backbone's layers know of words: similarity, analogies, categories."""
+    from training.cache import VectorCache
+    from training.evaluate import tables
+    from training.evaluate.word_report import measure_words
+
+    report = measure_words(backbone, layer or (), data, VectorCache(cache, cache_gb))
+    tables.show(report)
+    if out:
+        tables.write(report, out)
+
+
+@cli.command()
 def reproduce(
     table: Annotated[str, typer.Argument(help="One of the paper's: pooling, vae, …")],
     data: Annotated[Path, typer.Option(help="Folder of benchmarks.")],

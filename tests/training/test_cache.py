@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -131,3 +132,16 @@ def test_several_layers_are_encoded_in_one_pass(
 def test_a_layer_it_does_not_have(checkpoint: Checkpoint) -> None:
     with pytest.raises(LatteMixError, match="has 2 layers, so layer 3 is none of them"):
         load(checkpoint, 16).at(3)
+
+
+def test_another_tokenizer_is_another_backbone(
+    backbone: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    cache = VectorCache(tmp_path / "cache")
+    cache.encode(load(checkpoint, 16), SENTENCES)
+    other = tmp_path / "other"
+    shutil.copytree(backbone, other)
+    assert cache.holds(load(Checkpoint.read(other), 16), SENTENCES)
+    tokenizer = other / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"dog"', '"hound"'))
+    assert not cache.holds(load(Checkpoint.read(other), 16), SENTENCES)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ class Checkpoint:
         return cls(
             name or directory.resolve().name, directory, config, sha256_of(directory / WEIGHTS)
         )
+
+    @cached_property
+    def tokenizer_sha256(self) -> str:
+        """The same weights with another tokenizer are another backbone."""
+        return sha256_of(self.tokenizer)
 
     @property
     def is_static(self) -> bool:

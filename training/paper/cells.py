@@ -19,6 +19,9 @@ from training.evaluate.report import MIXTURE, POOLING, Way
 from training.evaluate.scores import head_scores, pooling_scores
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import CORRELATIONS, OVERS, Scores, correlate
+from training.evaluate.word_scores import evaluate_words
+from training.evaluate.word_sets import WordBenchmark
+from training.evaluate.words import words_of
 from training.head import SPEC, Head
 from training.pipeline import Encoded, identity, make_head
 from training.recipe import Recipe
@@ -60,8 +63,7 @@ class Workshop:
             "layer": backbone.layer,
             "max_tokens": backbone.max_tokens,
         }
-        digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
-        return self.cells / digest[:16]
+        return self.cells / _digest(wanted)
 
     def missing(self, cell: Cell, sets: Iterable[Pairs]) -> list[Pairs]:
         """The sets on which a cell has not been scored."""
@@ -96,6 +98,21 @@ class Workshop:
             kept[pairs.name] = {"sha256": self._digest(pairs), "results": _results(scores, pairs)}
             _write(self._file(cell), kept)
 
+    def words(
+        self, backbone: Backbone, shards: Sequence[Sequence[str]], benchmarks: list[WordBenchmark]
+    ) -> dict[str, float]:
+        """A backbone's words by each benchmark, measured once."""
+        wanted = _digest([list(map(list, shards)), [repr(each) for each in benchmarks]])
+        path = self.directory(Cell(backbone)) / "words.json"
+        kept = _read(path)
+        if kept.get("sha256") != wanted:
+            scores = evaluate_words(words_of(backbone, self.cache, shards), benchmarks)
+            results = {name: score.value for name, score in scores.items()}
+            kept = {"sha256": wanted, "results": results}
+            _write(path, kept)
+        found: dict[str, float] = kept["results"]
+        return found
+
     def _head(self, cell: Cell) -> Head:
         """Train it, or find it; one that was interrupted goes on."""
         assert cell.recipe is not None
@@ -122,16 +139,12 @@ class Workshop:
         return self.directory(cell) / "scores.json"
 
     def _kept(self, cell: Cell) -> dict[str, Any]:
-        try:
-            kept: dict[str, Any] = json.loads(self._file(cell).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}  # not there, or damaged: it is computed again
-        return kept
+        return _read(self._file(cell))
 
     def _digest(self, pairs: Pairs) -> str:
         if pairs.name not in self._digests:
-            text = json.dumps([pairs.a, pairs.b, pairs.gold, pairs.subsets])
-            self._digests[pairs.name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+            content = [pairs.a, pairs.b, pairs.gold, pairs.subsets]
+            self._digests[pairs.name] = _digest(content)
         return self._digests[pairs.name]
 
 
@@ -151,6 +164,19 @@ def _results(scores: Mapping[Way, Scores], pairs: Pairs) -> Results:
         for statistic, correlation in CORRELATIONS.items()
         for over in OVERS
     }
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # not there, or damaged: it is computed again
+    return kept
 
 
 def _write(path: Path, content: object) -> None:

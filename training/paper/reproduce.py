@@ -13,6 +13,8 @@ from training.backbones import Backbone, BackboneError, Checkpoint, load, open_b
 from training.cache import VectorCache
 from training.corpus import Corpus, prepare
 from training.evaluate.sets import SMT, Pairs, read_sets
+from training.evaluate.word_report import FOLDER, sts_sentences
+from training.evaluate.word_sets import read_benchmarks
 from training.paper.cells import Cell, Workshop, key
 from training.paper.comparison import Comparison
 from training.paper.published import SOURCES, PublishedTable, Row
@@ -22,6 +24,8 @@ from training.recipe import Recipe
 # figures are near those of all pairs at once, with STS13's SMT (GloVe 100d, mean: 63; the paper's
 # 300d: 66), and far from the others (42 without SMT, 40 as the mean over parts).
 _AS_COUNTED = {"sts13": SMT}
+
+Plan = Sequence[tuple[Row, Backbone]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Reproduction:
             if not checkpoints:
                 raise LatteMixError(" ".join(comparison.left_out))
             rows = [row for row in self.table.rows if row.backbone in checkpoints]
-            self._sentences(rows, checkpoints, comparison, tell)
+            measure = self._words if self.table.is_of_words else self._sentences
+            measure(self._plan(rows, checkpoints, comparison), comparison, tell)
         return comparison
 
     def _open(self, opened: ExitStack, comparison: Comparison) -> dict[str, Checkpoint]:
@@ -72,32 +77,45 @@ class Reproduction:
                 comparison.left_out.append(f"{name}: {error}")
         return found
 
-    def _sentences(
+    def _plan(
         self,
         rows: Sequence[Row],
         checkpoints: Mapping[str, Checkpoint],
         comparison: Comparison,
-        tell: Callable[[str], None],
-    ) -> None:
-        sets, left_out = read_sets([self.data], [_AS_COUNTED.get(n, n) for n in self.table.sets])
-        comparison.left_out.extend(left_out)
-        corpus = self._corpus() if any(row.is_trained for row in rows) else None
-        if corpus:
-            tell(f"{corpus.sentences:,} distinct sentences to train on")
-        workshop = Workshop(self.out / "cells", corpus, self.cache)
+    ) -> Plan:
+        """The rows that can be measured, each with its backbone at its layer."""
         plan = []
         for row in rows:
             try:
-                plan.append((row, [*self._cells(row, checkpoints[row.backbone])]))
+                plan.append((row, self._load(row, checkpoints[row.backbone])))
             except BackboneError as error:  # it has no such layer
                 comparison.left_out.append(f"{row.method}: {error}")
-        cells = [cell for _, cells in plan for cell in cells]
-        todo = {workshop.directory(cell): cell for cell in cells if workshop.missing(cell, sets)}
+        return plan
+
+    def _sentences(self, plan: Plan, comparison: Comparison, tell: Callable[[str], None]) -> None:
+        sets, left_out = read_sets([self.data], [_AS_COUNTED.get(n, n) for n in self.table.sets])
+        comparison.left_out.extend(left_out)
+        corpus = self._corpus() if any(row.is_trained for row, _ in plan) else None
+        if corpus:
+            tell(f"{corpus.sentences:,} distinct sentences to train on")
+        workshop = Workshop(self.out / "cells", corpus, self.cache)
+        cells = [(row, cell) for row, backbone in plan for cell in self._cells(row, backbone)]
+        todo = {workshop.directory(c): c for _, c in cells if workshop.missing(c, sets)}
         workshop.encode([*todo.values()], sets)
         for cell in tqdm(todo.values(), desc=self.table.name, unit="cell", disable=None):
             workshop.compute(cell, sets)
-        for row, cells in plan:
-            _take(comparison, row, cells, workshop, sets)
+        for row, _ in plan:
+            its_cells = [cell for owner, cell in cells if owner is row]
+            _take(comparison, row, its_cells, workshop, sets)
+
+    def _words(self, plan: Plan, comparison: Comparison, tell: Callable[[str], None]) -> None:
+        benchmarks = read_benchmarks(self.data / FOLDER, comparison.left_out.append)
+        shards = sts_sentences(self.data, comparison.left_out)
+        workshop = Workshop(self.out / "cells", None, self.cache)
+        self.cache.ahead([each for _, each in plan], shards, sum(map(len, shards)))
+        for row, backbone in tqdm(plan, desc=self.table.name, unit="row", disable=None):
+            for name, value in workshop.words(backbone, shards, benchmarks).items():
+                comparison.add(row, name, [value])
 
     def _corpus(self) -> Corpus:
         if not self.corpus:
@@ -108,9 +126,8 @@ class Reproduction:
         sentences = readers.read(self.corpus, self.columns)
         return prepare(sentences, self.out / "corpus", self.recipe.max_sentences)
 
-    def _cells(self, row: Row, checkpoint: Checkpoint) -> Iterator[Cell]:
+    def _cells(self, row: Row, backbone: Backbone) -> Iterator[Cell]:
         """One for every seed where something is trained."""
-        backbone = self._load(row, checkpoint)
         if not row.is_trained:
             yield Cell(backbone)
             return
