@@ -30,4 +30,8 @@ def write_benchmarks(directory: Path) -> Path:
     rows = [f"{i}\t{a}\t{b}\t{i % 4}.5\tNEUTRAL" for i, (a, b) in enumerate(pairs)]
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
     (sick / "SICK_test_annotated.txt").write_text("\n".join([header, *rows]) + "\n")
+    words = directory / "words"
+    words.mkdir()
+    pairs_of_words = ["man\tdog\t2", "sea\tblue\t7.5", "market\tprices\t8", "cat\tdog\t9"]
+    (words / "EN-SIMLEX-999.txt").write_text("\n".join(pairs_of_words) + "\n")
     return directory

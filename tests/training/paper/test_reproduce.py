@@ -10,6 +10,7 @@ from tests.training.evaluate.conftest import write_benchmarks
 from training import cli
 from training.cache import VectorCache
 from training.evaluate.evaluation import Evaluation
+from training.evaluate.word_report import measure_words
 from training.paper import cells
 from training.paper.published import PublishedTable
 from training.paper.reproduce import Reproduction
@@ -159,6 +160,27 @@ def test_layers_a_backbone_does_not_have(
     assert len(absent) == 2  # of mean pooling and of Latte-Mix
     # STS13 is counted with SMT, as the paper must have.
     assert ("BERT-Base, Layer 1 + Mean + Cosine", "sts13") in comparison.values
+
+
+def test_words_layer_by_layer(
+    data: Path,
+    corpus: Path,
+    cache: VectorCache,
+    recipe: Recipe,
+    backbone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = reproduction("words-base", data, corpus, cache, recipe, BERT_Base=backbone)
+    comparison = wanted.run(silence)
+    assert {row.layer for row in comparison.rows} == {1, 2}
+    assert comparison.columns == ["simlex999"]
+    assert comparison.theirs(comparison.rows[0], "simlex999").mean == 34.85
+    expected = measure_words(str(backbone), [1, 2], data, cache).scores
+    for row in comparison.rows:
+        score = expected[row.layer or 0]["simlex999"].value
+        assert comparison.values[row.method, "simlex999"] == [pytest.approx(score, abs=1)]
+    monkeypatch.setattr(cells, "evaluate_words", None)  # nothing is left to measure
+    assert wanted.run(silence).values == comparison.values
 
 
 def test_wrong_requests(
