@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 Record = Mapping[str, str | int | float | None]
 
@@ -37,7 +38,7 @@ class Table:
         for column in self.columns:
             table.add_column(column, justify="right")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # an interval's brackets are no markup
         console.print(table)
 
 
@@ -72,7 +73,7 @@ def show(report: Reportable) -> None:
     for table in report.tables():
         table.show(console)
     for note in report.left_out:
-        console.print(f"Left out: {note}", style="yellow", markup=False)
+        console.print(f"Left out: {note}", style="yellow", markup=False, highlight=False)
 
 
 def write(report: Reportable, directory: Path) -> None:

@@ -68,6 +68,8 @@ def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
     )
     assert found == pytest.approx(sick, abs=0.01)
     assert "line 5: no score" in report["left_out"][0]
+    for picture in ("scatter.png", "differences.png"):
+        assert (tmp_path / "report" / picture).read_bytes().startswith(b"\x89PNG")
 
 
 def _parts(out: str) -> list[str]:
