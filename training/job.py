@@ -17,7 +17,7 @@ from training.device import Workers
 from training.evaluate import measure
 from training.evaluate.sets import Pairs, read_file
 from training.export import graph
-from training.export.graph import ExportError
+from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read

@@ -15,7 +15,7 @@ from tests.conftest import SENTENCES
 from training.backbones import BackboneError, Checkpoint, load
 from training.export import graph
 from training.export.assemble import assemble
-from training.export.graph import ExportError
+from training.export.families import ExportError
 from training.head import Head, HeadError
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
@@ -130,11 +130,18 @@ def test_a_checkpoint_with_a_task_head_and_old_names_exports_the_same(
     [
         (
             {"model_type": "gpt2"},
-            "of the family 'gpt2', which cannot be exported yet: bert, static can",
+            "of the family 'gpt2', which cannot be exported yet: bert, roberta, xlm-roberta, "
+            "camembert, distilbert, mpnet and static word vectors can",
         ),
         ({"hidden_act": "swish"}, "Activation 'swish' cannot be exported yet"),
         ({"position_embedding_type": "relative_key"}, "Only absolute position embeddings"),
         ({"num_hidden_layers": 1}, "Layer 2 was asked for, of 1"),
+        (
+            {"intermediate_size": 64},
+            r"intermediate\.dense\.weight has shape \(32, 16\), but by its config\.json it should "
+            r"have \(64, 16\)",
+        ),
+        ({"num_attention_heads": 3}, "16 values cannot be shared among 3 heads"),
     ],
 )
 def test_what_cannot_be_exported_is_explained(

@@ -11,6 +11,9 @@ from model_store.manifest import Backbone, sha256_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
+# Families of which the first position is the one after the padding token's id.
+COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
 
 class BackboneError(LatteMixError):
     """A backbone cannot be had, or is not what it should be."""
@@ -67,12 +70,19 @@ class Checkpoint:
 
     def check_length(self, max_tokens: int) -> None:
         """Refuse to read sentences longer than the backbone has positions for."""
-        positions = self.config.get("max_position_embeddings", max_tokens)
-        if max_tokens > positions:
+        if self.positions is not None and max_tokens > self.positions:
             raise BackboneError(
-                f"max_tokens is {max_tokens}, but {self.name} has {positions} positions: "
+                f"max_tokens is {max_tokens}, but {self.name} has {self.positions} positions: "
                 "lower it in the recipe or with --max-tokens."
             )
+
+    @property
+    def positions(self) -> int | None:
+        """The most tokens it can read, where that is limited."""
+        positions: int | None = self.config.get("max_position_embeddings")
+        if positions is None or self.config["model_type"] not in COUNTS_FROM_PADDING:
+            return positions
+        return positions - int(self.config["pad_token_id"]) - 1
 
     @property
     def weights(self) -> Path:

@@ -106,8 +106,7 @@ class Evaluation:
             return None
         for wanted in [head.spec.backbone for head in heads] or ([record] if record else []):
             checkpoint.check_digest(wanted)
-        positions = checkpoint.config.get("max_position_embeddings", MAX_TOKENS)
-        tokens = tokens or min(MAX_TOKENS, positions)
+        tokens = tokens or min(MAX_TOKENS, checkpoint.positions or MAX_TOKENS)
         return load(checkpoint, tokens, record.layer if record else self.layer)
 
     def _sample(self, heads: Sequence[Head]) -> Sequence[str]:

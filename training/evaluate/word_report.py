@@ -69,8 +69,7 @@ def sts_sentences(data: Path, left_out: list[str]) -> list[Sequence[str]]:
 def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorCache) -> WordReport:
     """Measure layers of a backbone, the last if none is named, on the benchmarks in `data`."""
     with open_backbone(source) as checkpoint:
-        positions = checkpoint.config.get("max_position_embeddings", MAX_TOKENS)
-        backbone = load(checkpoint, min(MAX_TOKENS, positions))
+        backbone = load(checkpoint, min(MAX_TOKENS, checkpoint.positions or MAX_TOKENS))
         report = WordReport(checkpoint.name)
         benchmarks = read_benchmarks(data / FOLDER, report.left_out.append)
         shards = [] if checkpoint.is_static else sts_sentences(data, report.left_out)

@@ -17,7 +17,7 @@ from model_store.store import check_name
 from training.backbones import Checkpoint, TokenVectors, open_backbone
 from training.backbones.words import TABLE
 from training.export import graph
-from training.export.graph import ExportError
+from training.export.families import ExportError
 from training.export.parity import measure
 from training.head import Floats, Head
 

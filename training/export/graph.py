@@ -1,6 +1,5 @@
 """A backbone's safetensors to one ONNX graph of fused operators. No torch, no optimiser pass."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,19 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from model_store import LatteMixError
 from training.backbones import Checkpoint
 from training.backbones.words import TABLE
+from training.export.families import (
+    FAMILIES,
+    Architecture,
+    ExportError,
+    Tensors,
+    distance_bias,
+)
 from training.head import Head
 
 OPSET = 17
 FUSED = "com.microsoft"
-
-Tensors = Mapping[str, NDArray[Any]]
-
-
-class ExportError(LatteMixError):
-    """A backbone and a head cannot be made into a graph."""
 
 
 class Graph:
@@ -54,21 +53,13 @@ class Graph:
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Refuse a backbone that cannot be exported."""
-    config = checkpoint.config
-    family = config["model_type"]
-    if family not in _FAMILIES:
+    """Refuse a backbone of a family that cannot be exported."""
+    family = checkpoint.config["model_type"]
+    if not checkpoint.is_static and family not in FAMILIES:
         raise ExportError(
             f"{checkpoint.name} is of the family {family!r}, which cannot be exported yet: "
-            f"{', '.join(_FAMILIES)} can."
+            f"{', '.join(FAMILIES)} and static word vectors can."
         )
-    if checkpoint.is_static:
-        return
-    activation = config.get("hidden_act")
-    if activation != "gelu":
-        raise ExportError(f"Activation {activation!r} cannot be exported yet: gelu can.")
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise ExportError("Only absolute position embeddings can be exported yet.")
 
 
 def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
@@ -79,14 +70,13 @@ def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
             f"This head is of the {head.spec.model} model, a baseline for measuring: only the "
             "categorical one gives mixtures to serve."
         )
-    backbone = _FAMILIES[checkpoint.config["model_type"]]
     try:
         weights = load_file(checkpoint.weights)
     except (OSError, SafetensorError, ValueError) as error:
         raise ExportError(f"{checkpoint.weights} is damaged or unreadable: {error}.") from error
     graph = Graph()
     try:
-        tokens = backbone(graph, checkpoint.config, weights, head.spec.backbone.layer)
+        tokens = _tokens(graph, checkpoint, weights, head)
     except KeyError as error:
         raise ExportError(
             f"{checkpoint.name}: {error.args[0]!r} is missing from its weights or its config."
@@ -95,91 +85,125 @@ def build(checkpoint: Checkpoint, head: Head) -> onnx.ModelProto:
     return _model(graph, mixture, head)
 
 
-def _bert(graph: Graph, config: Mapping[str, Any], weights: Tensors, layers: int) -> str:
-    """Token vectors [B, S, H] of BERT's hidden layer `layers`."""
-    if layers > config["num_hidden_layers"]:
-        raise ExportError(f"Layer {layers} was asked for, of {config['num_hidden_layers']}.")
-    weights = {_modern(name): tensor for name, tensor in weights.items()}
-    epsilon = config["layer_norm_eps"]
+def _tokens(graph: Graph, checkpoint: Checkpoint, weights: Tensors, head: Head) -> str:
+    """Token vectors [B, S, H] of the layer that the head reads."""
+    width, layers = head.spec.backbone.hidden_size, head.spec.backbone.layer
+    if checkpoint.is_static:
+        table = weights[TABLE]
+        found = table.shape[-1]
+        tokens = graph.op("Gather", graph.constant(TABLE, table), "input_ids")
+    else:
+        encoder = FAMILIES[checkpoint.config["model_type"]](checkpoint.config, weights)
+        if layers > encoder.layers:
+            raise ExportError(f"Layer {layers} was asked for, of {encoder.layers}.")
+        found = encoder.width
+        tokens = _encoder(graph, encoder, layers, head.spec.max_tokens)
+    if found != width:
+        raise ExportError(
+            f"{checkpoint.name} gives vectors of {found} values, but the head reads {width}."
+        )
+    return tokens
 
-    def weight(name: str) -> str:
-        return graph.constant(name, weights[name].astype(np.float32))
 
-    def matrix(name: str) -> str:
-        return graph.constant(name, weights[name].astype(np.float32).T)  # [out, in] -> [in, out]
+def _encoder(graph: Graph, encoder: Architecture, layers: int, max_tokens: int) -> str:
+    """Token vectors [B, S, H] of a transformer's hidden layer `layers`."""
+    width, inner_width = encoder.width, encoder.inner_width
+
+    def weight(name: str, *shape: int) -> str:
+        return graph.constant(name, encoder.get(name, *shape))
+
+    def linear(x: str, block: str, out: int, into: int) -> str:
+        """X W, without the bias: that goes into the operator that follows."""
+        matrix = encoder.get(f"{block}.weight", out, into).T  # [in, out]
+        return graph.op("MatMul", x, graph.constant(f"{block}.weight", matrix))
 
     def residual(x: str, skip: str, block: str) -> str:
         """LayerNorm(x + skip + bias)."""
-        norm = f"{block}.LayerNorm"
-        scale = [weight(f"{norm}.weight"), weight(f"{norm}.bias"), weight(f"{block}.dense.bias")]
-        return graph.fused("SkipLayerNormalization", x, skip, *scale, epsilon=epsilon)
+        norm = [weight(f"{block}.LayerNorm.{part}", width) for part in ("weight", "bias")]
+        bias = weight(f"{block}.dense.bias", width)
+        return graph.fused("SkipLayerNormalization", x, skip, *norm, bias, epsilon=encoder.epsilon)
 
     mask = graph.op("Cast", "attention_mask", to=TensorProto.INT32)
-    x = _bert_embeddings(graph, weights, epsilon)
+    bias = _distance_bias(graph, encoder, max_tokens)
+    x = _embeddings(graph, encoder)
     for index in range(layers):
         block = f"encoder.layer.{index}"
-        query_key_value = _stack(weights, f"{block}.attention.self")
+        matrix, offset = _stack(encoder, f"{block}.attention.self")
         attended = graph.fused(
             "Attention",
             x,
-            graph.constant(f"{block}.attention.self.weight", query_key_value[0]),
-            graph.constant(f"{block}.attention.self.bias", query_key_value[1]),
+            graph.constant(f"{block}.attention.self.weight", matrix),
+            graph.constant(f"{block}.attention.self.bias", offset),
             mask,
-            num_heads=config["num_attention_heads"],
+            *bias,
+            num_heads=encoder.heads,
         )
-        attended = graph.op("MatMul", attended, matrix(f"{block}.attention.output.dense.weight"))
+        attended = linear(attended, f"{block}.attention.output.dense", width, width)
         x = residual(attended, x, f"{block}.attention.output")
-        inner = graph.op("MatMul", x, matrix(f"{block}.intermediate.dense.weight"))
-        inner = graph.fused("BiasGelu", inner, weight(f"{block}.intermediate.dense.bias"))
-        inner = graph.op("MatMul", inner, matrix(f"{block}.output.dense.weight"))
+        inner = linear(x, f"{block}.intermediate.dense", inner_width, width)
+        inner_bias = weight(f"{block}.intermediate.dense.bias", inner_width)
+        inner = graph.fused("BiasGelu", inner, inner_bias)
+        inner = linear(inner, f"{block}.output.dense", width, inner_width)
         x = residual(inner, x, f"{block}.output")
     return x
 
 
-def _modern(name: str) -> str:
-    """Checkpoints with a task head say "bert.…", the oldest LayerNorms "gamma" and "beta"."""
-    name = name.removeprefix("bert.")
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-        "LayerNorm.beta", "LayerNorm.bias"
-    )
-
-
-def _bert_embeddings(graph: Graph, weights: Tensors, epsilon: float) -> str:
+def _embeddings(graph: Graph, encoder: Architecture) -> str:
     """LayerNorm(word + position + first segment): the embedding layer, [B, S, H]."""
-    positions = weights["embeddings.position_embeddings.weight"]
-    segment = weights["embeddings.token_type_embeddings.weight"][0]
-    tables = {
-        "embeddings.word": weights["embeddings.word_embeddings.weight"],
+    positions = encoder.get("embeddings.position_embeddings.weight", -1, encoder.width)
+    if "embeddings.token_type_embeddings.weight" in encoder.weights:
         # Every input is one segment, so its vector is part of every position's.
-        "embeddings.position": positions.astype(np.float32) + segment.astype(np.float32),
-        "embeddings.LayerNorm.weight": weights["embeddings.LayerNorm.weight"],
-        "embeddings.LayerNorm.bias": weights["embeddings.LayerNorm.bias"],
-    }
-    word, position, gamma, beta = (
-        graph.constant(name, table.astype(np.float32)) for name, table in tables.items()
-    )
+        segments = encoder.get("embeddings.token_type_embeddings.weight", -1, encoder.width)
+        positions = positions + segments[0]
+    words = encoder.get("embeddings.word_embeddings.weight", -1, encoder.width)
     ids = graph.op("Cast", "input_ids", to=TensorProto.INT32)
-    inputs = (ids, "", word, position, "", gamma, beta)
-    return graph.fused("EmbedLayerNormalization", *inputs, outputs=2, epsilon=epsilon)
+    inputs = [
+        ids,
+        "",  # segments
+        graph.constant("embeddings.word", words),
+        graph.constant("embeddings.position", positions),
+        "",  # of segments
+        *(
+            graph.constant(f"embeddings.LayerNorm.{part}", encoder.get(name, encoder.width))
+            for part in ("weight", "bias")
+            for name in [f"embeddings.LayerNorm.{part}"]
+        ),
+    ]
+    if encoder.padding_id is not None:
+        inputs += ["", _positions(graph, encoder.padding_id)]
+    return graph.fused("EmbedLayerNormalization", *inputs, outputs=2, epsilon=encoder.epsilon)
 
 
-def _stack(weights: Tensors, block: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _positions(graph: Graph, padding_id: int) -> str:
+    """RoBERTa's positions [B, S]: tokens that are not padding are counted on from its id."""
+    padding = graph.constant("positions.padding", np.int64(padding_id))
+    real = graph.op("Not", graph.op("Equal", "input_ids", padding))
+    real = graph.op("Cast", real, to=TensorProto.INT32)
+    along = graph.constant("positions.axis", np.int64(1))
+    counted = graph.op("Mul", graph.op("CumSum", real, along), real)
+    return graph.op("Add", counted, graph.constant("positions.first", np.int32(padding_id)))
+
+
+def _distance_bias(graph: Graph, encoder: Architecture, max_tokens: int) -> list[str]:
+    """Further inputs of every Attention: none, or MPNet's bias [1, heads, S, S]."""
+    if encoder.distance_bias is None:
+        return []
+    table = distance_bias(encoder.distance_bias, max_tokens)[None]  # [1, heads, longest, longest]
+    length = graph.op("Shape", "input_ids", start=1, end=2)  # [1]: S
+    ends = graph.op("Concat", length, length, axis=0)
+    starts = graph.constant("distance.starts", np.zeros(2, np.int64))
+    axes = graph.constant("distance.axes", np.array([2, 3]))
+    bias = graph.op("Slice", graph.constant("distance.bias", table), starts, ends, axes)
+    return ["", bias]  # after the past, which an encoder has none of
+
+
+def _stack(encoder: Architecture, block: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Query, key and value side by side, as the fused Attention wants them: [H, 3H] and [3H]."""
+    width = encoder.width
     parts = [f"{block}.{part}" for part in ("query", "key", "value")]
-    matrices = [weights[f"{part}.weight"].astype(np.float32).T for part in parts]
-    biases = [weights[f"{part}.bias"].astype(np.float32) for part in parts]
+    matrices = [encoder.get(f"{part}.weight", width, width).T for part in parts]
+    biases = [encoder.get(f"{part}.bias", width) for part in parts]
     return np.concatenate(matrices, axis=1), np.concatenate(biases)
-
-
-def _static(graph: Graph, config: Mapping[str, Any], weights: Tensors, layers: int) -> str:
-    """Token vectors [B, S, H] of a table of word vectors."""
-    return graph.op("Gather", graph.constant(TABLE, weights[TABLE]), "input_ids")
-
-
-_FAMILIES: dict[str, Callable[[Graph, Mapping[str, Any], Tensors, int], str]] = {
-    "bert": _bert,
-    "static": _static,
-}
 
 
 def _head(graph: Graph, head: Head, tokens: str) -> str:
