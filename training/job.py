@@ -16,7 +16,7 @@ from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.evaluate import measure
 from training.evaluate.sets import Pairs, read_file
-from training.export import graph
+from training.export.build import check
 from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.pipeline import Encoded, make_head
@@ -58,7 +58,7 @@ class Job:
         with backbones.open_backbone(self.backbone) as checkpoint:
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             try:
-                graph.check(checkpoint)
+                check(checkpoint)
             except ExportError as error:
                 tell(f"Note: this head can be evaluated, but not served. {error}")
             corpus = self._prepare(workers)

@@ -13,8 +13,8 @@ from model_store import Store, StoreError
 from model_store.manifest import sha256_of
 from tests.conftest import SENTENCES
 from training.backbones import BackboneError, Checkpoint, load
-from training.export import graph
 from training.export.assemble import assemble
+from training.export.build import build
 from training.export.families import ExportError
 from training.head import Head, HeadError
 from training.pipeline import Encoded, make_head
@@ -50,7 +50,7 @@ def test_the_artifact_says_what_it_was_made_from(store: Store, head: Head) -> No
 
 
 def test_the_graph_is_valid_and_the_same_every_time(checkpoint: Checkpoint, head: Head) -> None:
-    first, second = graph.build(checkpoint, head), graph.build(checkpoint, head)
+    first, second = build(checkpoint, head), build(checkpoint, head)
     onnx.checker.check_model(first)
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(
         deterministic=True
@@ -104,7 +104,7 @@ def test_pool_weights_choose_what_is_averaged(encoder: Encoder) -> None:
 def test_layers_above_the_chosen_one_are_left_out(checkpoint: Checkpoint, head: Head) -> None:
     backbone = head.spec.backbone.model_copy(update={"layer": 1})
     shallow = dataclasses.replace(head, spec=head.spec.model_copy(update={"backbone": backbone}))
-    names = {tensor.name for tensor in graph.build(checkpoint, shallow).graph.initializer}
+    names = {tensor.name for tensor in build(checkpoint, shallow).graph.initializer}
     assert any(name.startswith("encoder.layer.0.") for name in names)
     assert not any(name.startswith("encoder.layer.1.") for name in names)
 
@@ -121,8 +121,8 @@ def test_a_checkpoint_with_a_task_head_and_old_names_exports_the_same(
     weights = load_file(own_backbone / "model.safetensors")
     renamed = {old(name): tensor for name, tensor in weights.items()}
     save_file({**renamed, "cls.bias": np.zeros(3)}, own_backbone / "model.safetensors")
-    found = graph.build(Checkpoint.read(own_backbone), head)
-    assert found.SerializeToString() == graph.build(checkpoint, head).SerializeToString()
+    found = build(Checkpoint.read(own_backbone), head)
+    assert found.SerializeToString() == build(checkpoint, head).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_cannot_be_exported_is_explained(
     own_backbone: Path, head: Head, changes: dict[str, object], says: str
 ) -> None:
     with pytest.raises(ExportError, match=says):
-        graph.build(reconfigure(own_backbone, **changes), head)
+        build(reconfigure(own_backbone, **changes), head)
 
 
 def test_a_missing_tensor_is_named(own_backbone: Path, head: Head) -> None:
@@ -156,14 +156,14 @@ def test_a_missing_tensor_is_named(own_backbone: Path, head: Head) -> None:
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, own_backbone / "model.safetensors")
     with pytest.raises(ExportError, match=r"'encoder\.layer\.1\.output\.dense\.weight' is missing"):
-        graph.build(Checkpoint.read(own_backbone), head)
+        build(Checkpoint.read(own_backbone), head)
 
 
 def test_truncated_weights_are_refused(own_backbone: Path, head: Head) -> None:
     weights = own_backbone / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(ExportError, match="is damaged or unreadable"):
-        graph.build(Checkpoint.read(own_backbone), head)
+        build(Checkpoint.read(own_backbone), head)
 
 
 def test_another_backbone_than_the_heads_is_refused(

@@ -5,6 +5,7 @@ import onnx
 import pytest
 import tokenizers
 import torch
+from safetensors.numpy import load_file
 from tokenizers import models, pre_tokenizers, processors
 from transformers import (
     AutoModel,
@@ -24,7 +25,6 @@ from tests.conftest import SENTENCES
 from training.backbones import BackboneError, Checkpoint, load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.export import graph
 from training.export.assemble import assemble
 from training.export.families import FAMILIES, distance_bias
 from training.head import Head
@@ -119,7 +119,7 @@ def test_positions_that_are_counted_from_the_padding_leave_fewer(
 def test_weights_with_the_prefix_of_a_task_are_found(tmp_path: Path) -> None:
     for family in ("distilbert", "mpnet", "roberta"):
         checkpoint = Checkpoint.read(make(family, tmp_path / family))
-        tensors = graph.load_file(checkpoint.weights)
+        tensors = load_file(checkpoint.weights)
         plain = FAMILIES[family](checkpoint.config, tensors)
         prefixed = {f"{family}.{name}": tensor for name, tensor in tensors.items()}
         assert FAMILIES[family](checkpoint.config, prefixed).weights.keys() == plain.weights.keys()

@@ -10,8 +10,8 @@ from training.backbones import Backbone, BackboneError, Checkpoint, load
 from training.backbones.transformer import Transformer
 from training.cache import VectorCache
 from training.device import Workers
+from training.export.build import build
 from training.export.families import ExportError
-from training.export.graph import build
 from training.head import Head, HeadError, normalise
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe

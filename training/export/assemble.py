@@ -16,7 +16,7 @@ from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, 
 from model_store.store import check_name
 from training.backbones import Checkpoint, TokenVectors, open_backbone
 from training.backbones.words import TABLE
-from training.export import graph
+from training.export.build import build
 from training.export.families import ExportError
 from training.export.parity import measure
 from training.head import Floats, Head
@@ -49,7 +49,7 @@ def assemble(
         checkpoint.check_digest(head.spec.backbone)
         checkpoint.check_length(head.spec.max_tokens)
         tell("Building the graph")
-        model = graph.build(checkpoint, head)
+        model = build(checkpoint, head)
         with store.publish(name, "fp32") as staging:
             (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
             shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)

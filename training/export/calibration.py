@@ -1,0 +1,73 @@
+"""What enters each product of a graph: measured on sentences, so that bytes can stand for it."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from app.engine.tokenization import Tokenizer
+from training.backbones import Checkpoint
+from training.export.arithmetic import Observing, Range
+from training.export.build import build
+from training.export.graph import Graph
+from training.head import Head
+
+_LEVELS = 255
+_SHARES = np.linspace(1.0, 0.3, 36)  # of the whole range, tried for the least error
+_MOST_VALUES = 200_000  # of one product, enough to choose by
+
+
+@lru_cache
+def sentences() -> tuple[str, ...]:
+    """Ordinary ones, of many lengths and kinds."""
+    text = (Path(__file__).parent / "calibration.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+def calibrate(
+    checkpoint: Checkpoint, head: Head, texts: Sequence[str] | None = None
+) -> dict[str, Range]:
+    """The range of what enters each product, by the product's name."""
+    numbers = Observing(Graph())
+    model = build(checkpoint, head, lambda graph: numbers)
+    names = list(dict.fromkeys(numbers.observed.values()))
+    for name in names:
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
+    tokenizer = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens)
+    for tokens in tokenizer(texts or sentences()):
+        ids = np.array([tokens.ids])  # one at a time: padding would be measured, too
+        pool = np.full((1, 1, ids.size), 1 / ids.size, np.float32)
+        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "pool": pool}
+        for name, values in zip(names, session.run(names, feeds), strict=True):
+            found[name].append(values.ravel())
+    ranges = {name: best_range(np.concatenate(values)) for name, values in found.items()}
+    return {product: ranges[name] for product, name in numbers.observed.items()}
+
+
+def best_range(values: NDArray[np.float32]) -> Range:
+    """The range that loses least, in squares: rare large values may be worth cutting off."""
+    step = max(1, len(values) // _MOST_VALUES)
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    sample = np.concatenate([values[::step], [low, high]])
+    candidates = [_range(low * share, high * share) for share in _SHARES]
+    errors = [float(((sample - _through(sample, range_)) ** 2).mean()) for range_ in candidates]
+    return candidates[int(np.argmin(errors))]
+
+
+def _range(low: float, high: float) -> Range:
+    # A scale of few digits: the last ones differ between machines, and the file would, too.
+    scale = float(np.float16((high - low) / _LEVELS)) or 1.0
+    return Range(scale, int(np.clip(np.round(-low / scale), 0, _LEVELS)))
+
+
+def _through(values: NDArray[np.float32], range_: Range) -> NDArray[np.float32]:
+    """What is left of values that were bytes."""
+    levels = np.clip(np.round(values / range_.scale) + range_.zero, 0, _LEVELS)
+    restored: NDArray[np.float32] = (levels - range_.zero) * np.float32(range_.scale)
+    return restored
