@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn, get_args
+from typing import Annotated, NoReturn, TypeVar, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
 from app.settings import Provider, load_settings
-from model_store import LatteMixError, Metric, Store
+from model_store import LatteMixError, Metric, Precision, Store
+from model_store.choice import choose
 from model_store.store import Entry
 
 cli = typer.Typer(
@@ -19,9 +20,15 @@ cli = typer.Typer(
     help="Semantic similarity with latent categorical mixtures.",
 )
 
+T = TypeVar("T")
+
 HEADS = Path(__file__).resolve().parent.parent / "model_store" / "heads"
 
 Model = Annotated[str | None, typer.Option(help="`name` or `name:precision`; else LATTEMIX_MODEL.")]
+PRECISIONS = "fp32,int8"
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="One or several of fp32, fp16, int8; with commas.")
+]
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Else LATTEMIX_STORE.")]
 
 
@@ -49,7 +56,7 @@ def similarity(
     store: StoreOption = None,
 ) -> None:
     """Compare two sentences, without a server."""
-    wanted = _metrics(metrics)
+    wanted = _chosen(metrics, list[Metric], "--metrics")
     from app.engine import Encoder
     from app.similarity import similarity as measure
 
@@ -71,38 +78,51 @@ def build(
     ] = None,
     head: Annotated[Path, typer.Option(help="Directory of a trained head.")] = HEADS / "default",
     name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
+    precision: PrecisionOption = PRECISIONS,
     store: StoreOption = None,
 ) -> None:
     """Assemble a model from its backbone and a head, verify it, and put it in the store."""
     # The command line is where serving meets training; nothing else in `app` knows of it.
     from training.export.assemble import assemble
 
+    wanted = _chosen(precision, list[Precision], "--precision")
     target = Store(load_settings(store=store).store)
-    artifact = assemble(head, target, name or head.resolve().name, backbone, tell=_tell)
-    parity = artifact.manifest.parity
-    difference = f"{parity.largest_difference:.0e}" if parity else "unknown"
-    _tell(f"{artifact.manifest.reference} is ready in {artifact.path} (parity {difference})")
+    name = name or head.resolve().name
+    for artifact in assemble(head, target, name, backbone, _tell, wanted):
+        parity = artifact.manifest.parity
+        assert parity is not None  # it was measured just now
+        near = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
+        _tell(f"{artifact.manifest.reference} is ready in {artifact.path} ({near})")
 
 
 @cli.command()
 def models(store: StoreOption = None) -> None:
     """List what the store holds, verifying each."""
-    root = load_settings(store=store).store
-    entries = Store(root).entries()
+    held = Store(load_settings(store=store).store)
+    entries = held.entries()
     if not entries:
-        typer.echo(f"{root} holds no models yet: assemble the default one with `lattemix build`.")
+        typer.echo(
+            f"{held.root} holds no models yet: assemble the default one with `lattemix build`."
+        )
     for entry in entries:
         typer.echo(_row(entry))
+    sound = {entry.artifact.manifest.name for entry in entries if entry.artifact}
+    broken = {entry.reference.partition(":")[0] for entry in entries if entry.problem}
+    for name in sorted(sound - broken):
+        artifact, reason = choose(held, name, "cpu")
+        typer.echo(f"{name}: on a CPU, {artifact.manifest.precision} is served: {reason}.")
     if any(entry.problem for entry in entries):
         raise typer.Exit(1)
 
 
-def _metrics(names: str) -> list[Metric]:
+def _chosen(names: str, kind: type[list[T]], option: str) -> list[T]:
+    """What was named with commas, if it is all known."""
     try:
-        return TypeAdapter(list[Metric]).validate_python(names.split(","))
+        return TypeAdapter(kind).validate_python(names.split(","))
     except ValidationError:
-        known = ", ".join(get_args(Metric))
-        raise LatteMixError(f"--metrics {names}: choose among {known}.") from None
+        (known,) = get_args(kind)
+        choices = ", ".join(get_args(known))
+        raise LatteMixError(f"{option} {names}: choose among {choices}.") from None
 
 
 def _row(entry: Entry) -> str:
@@ -111,7 +131,10 @@ def _row(entry: Entry) -> str:
     manifest = entry.artifact.manifest
     size = sum(record.bytes for record in manifest.files.values()) / 1e6
     shape = f"{manifest.latent_dims}x{manifest.classes}"
-    return f"{entry.reference:<24} {size:6.1f} MB  {shape:<8} {manifest.backbone.name}  verified"
+    score = manifest.evaluation.get(f"stsb-dev/{manifest.recommended_metric}")
+    known = "unknown" if score is None else f"{score:.2f} by {manifest.recommended_metric}"
+    what = f"{size:6.1f} MB  {shape:<8} {manifest.backbone.name}"
+    return f"{entry.reference:<24} {what}  STSb dev {known}  verified"
 
 
 def _tell(message: str) -> None:
@@ -144,6 +167,8 @@ _EXTRAS = {
     "huggingface_hub": "export",
     "onnx": "export",
     "safetensors": "export",
+    "httpx": "train",
+    "matplotlib": "train",
     "pyarrow": "train",
     "scipy": "train",
     "torch": "train",

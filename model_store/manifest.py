@@ -28,6 +28,9 @@ CENTRE = "centre.npy"
 WEIGHTS = "weights.npy"
 
 Precision = Literal["fp32", "fp16", "int8"]
+
+# Points of Spearman x100 on STSb dev that a precision may lose and still be chosen by itself.
+LARGEST_DROP: dict[Precision, float] = {"fp16": 0.05, "int8": 0.3}
 Metric = Literal["cosine", "js", "l2", "bhattacharyya", "centred"]
 TokenWeighting = Literal["uniform", "sif", "learned"]
 
@@ -101,6 +104,9 @@ class Manifest(_Record):
     parity: Parity | None = Field(None, description="None only until it has been measured.")
     evaluation: Mapping[str, float] = Field(
         default_factory=dict, description="Spearman x100 by `set/metric`, where it was measured."
+    )
+    drop: float | None = Field(
+        None, description="Points lost on STSb dev against fp32 by the worst metric, if measured."
     )
 
     @field_validator("files")

@@ -50,7 +50,7 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Everything published here, readable or not, by name."""
-        return [self._entry(name, p) for name in self._names() for p in self._precisions(name)]
+        return [self._entry(name, p) for name in self._names() for p in self.precisions(name)]
 
     def open(self, reference: str) -> Artifact:
         """Find `name` or `name:precision` and verify it; raise `StoreError` or `ArtifactError`."""
@@ -104,7 +104,7 @@ class Store:
             raise StoreError(
                 f"Unknown precision {wanted!r} in {reference!r}: use {', '.join(PRECISIONS)}."
             )
-        present = self._precisions(name)
+        present = self.precisions(name)
         if not present:
             held = ", ".join(self._names()) or "nothing yet"
             raise StoreError(
@@ -122,7 +122,8 @@ class Store:
             return []
         return sorted(p.name for p in self.root.iterdir() if re.fullmatch(NAME_PATTERN, p.name))
 
-    def _precisions(self, name: str) -> list[Precision]:
+    def precisions(self, name: str) -> list[Precision]:
+        """Those of a model that are here."""
         return [p for p in PRECISIONS if (self.root / name / p).is_dir()]
 
     def _entry(self, name: str, precision: Precision) -> Entry:

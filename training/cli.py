@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from app.cli import HEADS, StoreOption, build, complete
+from app.cli import HEADS, PRECISIONS, PrecisionOption, StoreOption, build, complete
 from app.settings import load_settings
 from model_store import LatteMixError, Store
 from training.recipe import RECIPES, Recipe
@@ -90,10 +90,11 @@ def export(
     head: Annotated[Path, typer.Option(help="Directory of a trained head.")],
     name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
+    precision: PrecisionOption = PRECISIONS,
     store: StoreOption = None,
 ) -> None:
     """Assemble an artifact from a head and publish it in the store."""
-    build(backbone=backbone, head=head, name=name, store=store)
+    build(backbone=backbone, head=head, name=name, precision=precision, store=store)
 
 
 @cli.command()
@@ -135,12 +136,13 @@ def evaluate(
     from training.evaluate import tables
     from training.evaluate.evaluation import Evaluation, record_scores
 
+    artifact = Store(load_settings(store=store).store).open(model) if model else None
     report = Evaluation(
         data,
         sets.split(","),
         VectorCache(cache, cache_gb),
         head or (),
-        Store(load_settings(store=store).store).open(model) if model else None,
+        artifact,
         backbone,
         layer,
         url,
@@ -155,7 +157,8 @@ def evaluate(
         tables.write(report, out)
         draw(report, out)
     if record:
-        record_scores(report, (head or [HEADS / "default"])[0])
+        precision = artifact.manifest.precision if artifact else "fp32"
+        record_scores(report, (head or [HEADS / "default"])[0], precision)
 
 
 @cli.command()

@@ -14,11 +14,12 @@ from safetensors.numpy import load_file, save_file
 
 from model_store import LatteMixError, Metric
 from model_store.errors import first_problem
-from model_store.manifest import Backbone, Sha256, TokenWeighting, sha256_of
+from model_store.manifest import Backbone, Precision, Sha256, TokenWeighting, sha256_of
 from training.backbones.tokens import TokenVectors
 from training.recipe import Model, Normalisation
 
 SPEC, TENSORS = "head.json", "head.safetensors"
+CHOSEN_ON = "stsb-dev"  # the set by which settings are chosen, precisions among them
 
 STATISTICS_SENTENCES = 4096  # enough for a mean and a centre that no longer move
 _WEIGHER = ("0.weight", "0.bias", "1.weight", "1.bias")
@@ -53,7 +54,24 @@ class HeadSpec(BaseModel):
         default_factory=dict, description="What the run was given, and its last figures."
     )
     probes: tuple[str, ...] = Field((), description="Sentences with recorded mixtures.")
-    evaluation: Mapping[str, float] = Field(default_factory=dict)
+    evaluation: Mapping[str, float] = Field(
+        default_factory=dict,
+        description="Spearman x100 by `set/metric`, or `set/metric@precision`.",
+    )
+
+    def scores(self, precision: Precision) -> dict[str, float]:
+        """What was measured of the model in this precision, by `set/metric`."""
+        suffix = "" if precision == "fp32" else f"@{precision}"
+        found = {key.partition("@"): value for key, value in self.evaluation.items()}
+        return {key: value for (key, *at), value in found.items() if "".join(at) == suffix}
+
+    def drop(self, precision: Precision) -> float | None:
+        """Points lost on STSb dev against fp32 by the worst metric, if both were measured."""
+        before, after = self.scores("fp32"), self.scores(precision)
+        measured = [key for key in after if key.startswith(f"{CHOSEN_ON}/") and key in before]
+        if precision == "fp32" or not measured:
+            return None
+        return round(max(before[key] - after[key] for key in measured), 2)
 
     def write(self, directory: Path) -> None:
         """Write `head.json`, whole or not at all."""

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.session import Session
+from app.engine.session import Session, likely_device
 from app.engine.tokenization import EmptyTextError, Tokenizer, Tokens
 from app.settings import Provider, Settings
 from model_store import Artifact, ArtifactError, LatteMixError, Manifest, Store
+from model_store.choice import Device, choose
 
 
 class StoppedError(LatteMixError):
@@ -37,7 +38,9 @@ class Encoder:
         threads: int = 0,
         device_id: int = 0,
         token_budget: int = 1024,
+        reason: str = "it was asked for",
     ) -> None:
+        self.reason = reason  # of all precisions, for this one
         self.manifest: Manifest = artifact.manifest
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
         self._session = Session(artifact, provider, threads, device_id)
@@ -53,12 +56,21 @@ class Encoder:
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
         """Open the model the settings name, verified, on the device they ask for."""
+        encoder = cls._on(settings, likely_device(settings.provider))
+        if encoder.provider == "cpu" and encoder.manifest.precision == "fp16":
+            encoder = cls._on(settings, "cpu")  # a GPU was hoped for and could not be started
+        return encoder
+
+    @classmethod
+    def _on(cls, settings: Settings, device: Device) -> "Encoder":
+        artifact, reason = choose(Store(settings.store), settings.model, device)
         return cls(
-            Store(settings.store).open(settings.model),
+            artifact,
             provider=settings.provider,
             threads=settings.threads,
             device_id=settings.device_id,
             token_budget=settings.token_budget,
+            reason=reason,
         )
 
     def encode(self, texts: Sequence[str]) -> Encoding:

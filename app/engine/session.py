@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from app.settings import Provider
 from model_store import Artifact, ArtifactError, LatteMixError, Manifest
+from model_store.choice import Device
 
 _EXECUTION_PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -68,6 +69,13 @@ def _providers(provider: Provider, device_id: int) -> list[Any]:
     if provider == "cpu":
         return [name]
     return [(name, {"device_id": device_id}), _EXECUTION_PROVIDERS["cpu"]]
+
+
+def likely_device(provider: Provider) -> Device:
+    """Where a model will run, as far as can be told without trying."""
+    if provider == "auto":
+        return "cuda" if _EXECUTION_PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
+    return "cpu" if provider == "cpu" else "cuda"
 
 
 def _preload_cuda() -> None:

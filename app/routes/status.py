@@ -26,6 +26,7 @@ async def info(service: Loaded) -> InfoResponse:
     return InfoResponse(
         model=manifest.name,
         precision=manifest.precision,
+        precision_reason=encoder.reason,
         provider=encoder.provider,
         latent_dims=manifest.latent_dims,
         classes=manifest.classes,

@@ -80,7 +80,7 @@ def test_every_choice_of_the_recipe_reaches_the_graph(
     backbone = load(checkpoint, settings.max_tokens, settings.layer)
     chosen = Encoded(backbone, encoded.corpus, encoded.cache)
     make_head(chosen, settings, "x", progress=False).save(tmp_path / "head")
-    artifact = assemble(tmp_path / "head", Store(tmp_path), "m", str(checkpoint.directory))
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", str(checkpoint.directory))
     head = Head.load(tmp_path / "head")
     expected = head.mixtures(backbone.encode(SENTENCES))
     found = Encoder(artifact, provider="cpu").encode(SENTENCES).mixtures

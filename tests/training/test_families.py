@@ -87,7 +87,7 @@ def test_every_family_gives_what_torch_gives(
     corpus = prepare(SENTENCES, tmp_path / "corpus")
     head = make_head(Encoded(backbone, corpus, cache), settings, "x", progress=False)
     head.save(tmp_path / "head")
-    artifact = assemble(tmp_path / "head", Store(tmp_path), "m", str(directory))
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", str(directory))
     onnx.checker.check_model(onnx.load(artifact.model))
     texts = [*SENTENCES, *ODD]
     expected = Head.load(tmp_path / "head").mixtures(backbone.encode(texts, exact=True))

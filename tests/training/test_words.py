@@ -157,7 +157,7 @@ def test_word_vectors_are_trained_on_and_served_as_any_backbone(
     assert 2 <= len(head.spec.probes) < 16
     head.save(tmp_path / "head")
 
-    artifact = assemble(tmp_path / "head", Store(tmp_path), "static", str(tmp_path / "words"))
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "static", str(tmp_path / "words"))
     assert artifact.manifest.token_weighting == weighting
     encoder = Encoder(artifact)
     expected = head.mixtures(backbone.encode(sentences[:4]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.cli import HEADS
 from app.engine import Encoder
-from model_store import Artifact, LatteMixError
+from model_store import Artifact, LatteMixError, Precision
 from training import readers
 from training.backbones import Backbone, BackboneError, load, open_backbone
 from training.cache import VectorCache
@@ -118,15 +118,16 @@ class Evaluation:
             return prepare(sentences, Path(temporary), most).head(STATISTICS_SENTENCES)
 
 
-def record_scores(report: Report, directory: Path) -> None:
-    """Keep the scores, as served if they were measured so, in a head.
+def record_scores(report: Report, directory: Path, precision: Precision = "fp32") -> None:
+    """Keep the scores, as served in a precision if they were measured so, in a head.
 
     From there they go into every artifact made of it.
     """
     head = Head.load(directory)
     wanted = SERVED if any(way == SERVED for way, _ in report.scores) else MIXTURE
+    suffix = "" if precision == "fp32" else f"@{precision}"
     scores = {
-        f"{pairs.name}/{metric}": round(report.values((way, metric), pairs.name)[0], 2)
+        f"{pairs.name}/{metric}{suffix}": round(report.values((way, metric), pairs.name)[0], 2)
         for way, metric in report.scores
         if way == wanted
         for pairs in report.sets

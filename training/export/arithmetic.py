@@ -104,12 +104,13 @@ class Observing(Arithmetic):
         return super().attend(x, attention)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Range:
-    """The values that eight bits stand for: `scale * (q - zero)` for q in 0..255."""
+    """The values that bytes stand for: `channels * scale * (byte - zero)`."""
 
     scale: float
     zero: int
+    channels: Array | None = None  # [in]; all of them 1 if unset
 
 
 class Bytes(Arithmetic):
@@ -126,19 +127,17 @@ class Bytes(Arithmetic):
     def __init__(self, graph: Graph, ranges: Mapping[str, Range]) -> None:
         super().__init__(graph)
         self.ranges = ranges
-        self._done: dict[tuple[str, Range], tuple[str, str, str]] = {}
 
     def linear(self, x: str, name: str, matrix: Array) -> str:
         """The product of x [B, S, in] and a matrix [in, out]."""
-        quantised, scale, zero = self._quantise(x, name)
+        x, scale, zero = self._quantise(x, name)
         weight, weight_scale, weight_zero = self._weight(name, matrix)
-        inputs = (quantised, weight, scale, weight_scale, zero, weight_zero)
+        inputs = (x, weight, scale, weight_scale, zero, weight_zero)
         return self.graph.fused("MatMulIntegerToFloat", *inputs)
 
     def look_up(self, name: str, table: Array, ids: str) -> str:
         """Rows of a table [V, H], each with a scale of its own."""
-        scales = np.abs(table).max(axis=1, keepdims=True) / 127  # [V, 1]
-        scales = np.where(scales == 0, 1, scales).astype(np.float32)
+        scales = _scales(table, axis=1, most=127)  # [V, 1]
         rows = self.graph.constant(name, np.round(table / scales).astype(np.int8))
         rows = self.graph.op("Cast", self.graph.op("Gather", rows, ids), to=TensorProto.FLOAT)
         kept = self.graph.constant(f"{name}.scale", scales)
@@ -147,31 +146,37 @@ class Bytes(Arithmetic):
     def attend(self, x: str, attention: Attention) -> str:
         """Self-attention: the projections in bytes, the rest in float32."""
         graph, name, mask = self.graph, attention.name, attention.mask
+        bias = graph.constant(f"{name}.bias", attention.bias)
         if attention.distance:  # which the fused operator does not take
-            joined = self.linear(x, name, attention.matrix)
-            query = graph.op("Split", joined, outputs=3, axis=-1)
-            bias = graph.constant(f"{name}.bias", attention.bias)
+            query = graph.op("Split", self.linear(x, name, attention.matrix), outputs=3, axis=-1)
             parts = (query, f"{query}_1", f"{query}_2", bias, mask, attention.distance)
             return graph.fused("MultiHeadAttention", *parts, num_heads=attention.heads)
-        quantised, scale, zero = self._quantise(x, name)
+        x, scale, zero = self._quantise(x, name)
         weight, weight_scale, weight_zero = self._weight(name, attention.matrix)
-        bias = graph.constant(f"{name}.bias", attention.bias)
-        inputs = (quantised, weight, bias, scale, weight_scale, mask, zero, weight_zero)
+        inputs = (x, weight, bias, scale, weight_scale, mask, zero, weight_zero)
         return graph.fused("QAttention", *inputs, num_heads=attention.heads)
 
     def _quantise(self, x: str, name: str) -> tuple[str, str, str]:
-        """What enters a product, as bytes, with its scale and its zero."""
+        """What enters a product, as bytes, with their scale and their zero."""
         found = self.ranges[name]
-        if (x, found) not in self._done:
-            scale = self.graph.constant(f"{name}.input.scale", np.float32(found.scale))
-            zero = self.graph.constant(f"{name}.input.zero", np.uint8(found.zero))
-            quantised = self.graph.op("QuantizeLinear", x, scale, zero)
-            self._done[x, found] = quantised, scale, zero
-        return self._done[x, found]
+        if found.channels is not None:
+            channels = self.graph.constant(f"{name}.input.channels", 1 / found.channels)
+            x = self.graph.op("Mul", x, channels)
+        scale = self.graph.constant(f"{name}.input.scale", np.float32(found.scale))
+        zero = self.graph.constant(f"{name}.input.zero", np.uint8(found.zero))
+        return self.graph.op("QuantizeLinear", x, scale, zero), scale, zero
 
     def _weight(self, name: str, matrix: Array) -> tuple[str, str, str]:
-        scales = np.abs(matrix).max(axis=0) / 64  # [out]
-        scales = np.where(scales == 0, 1, scales).astype(np.float32)
+        """A matrix [in, out] as bytes, with their scales and their zero."""
+        channels = self.ranges[name].channels
+        matrix = matrix if channels is None else matrix * channels[:, None]
+        scales = _scales(matrix, axis=0, most=64)  # [1, out]
         weight = self.graph.constant(f"{name}.weight", np.round(matrix / scales).astype(np.int8))
-        scale = self.graph.constant(f"{name}.weight.scale", scales)
+        scale = self.graph.constant(f"{name}.weight.scale", scales[0])
         return weight, scale, self.graph.constant(f"{name}.weight.zero", np.int8(0))
+
+
+def _scales(matrix: Array, axis: int, most: int) -> Array:
+    """What to divide rows or columns by, so that the largest value of each becomes `most`."""
+    scales = np.abs(matrix).max(axis=axis, keepdims=True) / most
+    return np.where(scales == 0, 1, scales).astype(np.float32)

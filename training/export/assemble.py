@@ -1,28 +1,33 @@
 """Backbone + head -> a verified artifact in the store."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from app import __version__
 from app.engine.tokenization import Tokenizer
-from model_store import Artifact, Manifest, Store
+from model_store import Artifact, Manifest, Precision, Store
 from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, describe
 from model_store.store import check_name
 from training.backbones import Checkpoint, TokenVectors, open_backbone
 from training.backbones.words import TABLE
+from training.export.arithmetic import Arithmetic, Bytes, Half
 from training.export.build import build
+from training.export.calibration import calibrate
 from training.export.families import ExportError
 from training.export.parity import measure
 from training.head import Floats, Head
 
-# A right graph differs from torch by rounding alone, a few 1e-6; a wrong one by far more.
-LARGEST_DIFFERENCE = 1e-4
+# A right graph differs from torch by rounding alone, in float32 a few 1e-6; a wrong one by far
+# more. Bytes may move a single probability a lot, but not how alike sentences are.
+LARGEST_DIFFERENCE: dict[Precision, float] = {"fp32": 1e-4, "fp16": 0.05, "int8": 1.0}
+LEAST_AGREEMENT = 0.9
 
 
 def assemble(
@@ -31,8 +36,9 @@ def assemble(
     name: str,
     backbone: str | None = None,
     tell: Callable[[str], None] = lambda message: None,
-) -> Artifact:
-    """Build, check and publish the artifact `name` from a head and its backbone.
+    precisions: Sequence[Precision] = ("fp32",),
+) -> list[Artifact]:
+    """Build, check and publish the artifacts of `name` from a head and its backbone.
 
     Args:
         head_directory: where `head.json` and `head.safetensors` are.
@@ -40,6 +46,7 @@ def assemble(
         name: what it will answer to.
         backbone: a directory or hub id to take the backbone from, instead of the head's own.
         tell: called with a line about each step.
+        precisions: one artifact is made in each.
     """
     check_name(name)
     head = Head.load(head_directory)
@@ -48,18 +55,26 @@ def assemble(
     with open_backbone(source) as checkpoint:
         checkpoint.check_digest(head.spec.backbone)
         checkpoint.check_length(head.spec.max_tokens)
-        tell("Building the graph")
-        model = build(checkpoint, head)
-        with store.publish(name, "fp32") as staging:
-            (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
-            shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
-            np.save(staging / CENTRE, head.tensors["centre"])
-            if head.is_weighted:
-                np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
-            artifact = Artifact(staging, _manifest(staging, name, head))
-            tell("Checking it against the reference")
-            _check_parity(artifact, head).write(staging)
-    return store.open(f"{name}:fp32")
+        for precision in precisions:
+            tell(f"Building the graph in {precision}")
+            model = _build(checkpoint, head, precision)
+            with store.publish(name, precision) as staging:
+                (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
+                shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
+                np.save(staging / CENTRE, head.tensors["centre"])
+                if head.is_weighted:
+                    np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
+                artifact = Artifact(staging, _manifest(staging, name, head, precision))
+                tell("Checking it against the reference")
+                _check_parity(artifact, head).write(staging)
+    return [store.open(f"{name}:{precision}") for precision in precisions]
+
+
+def _build(checkpoint: Checkpoint, head: Head, precision: Precision) -> onnx.ModelProto:
+    if precision == "int8":
+        ranges = calibrate(checkpoint, head)
+        return build(checkpoint, head, lambda graph: Bytes(graph, ranges))
+    return build(checkpoint, head, Half if precision == "fp16" else Arithmetic)
 
 
 def _vocabulary_weights(checkpoint: Checkpoint, head: Head) -> Floats:
@@ -72,11 +87,11 @@ def _vocabulary_weights(checkpoint: Checkpoint, head: Head) -> Floats:
     return head.weights(TokenVectors(vectors, ids, ones))
 
 
-def _manifest(staging: Path, name: str, head: Head) -> Manifest:
+def _manifest(staging: Path, name: str, head: Head, precision: Precision) -> Manifest:
     spec = head.spec
     return Manifest(
         name=name,
-        precision="fp32",
+        precision=precision,
         created=datetime.now(UTC).replace(microsecond=0),
         lattemix_version=__version__,
         backbone=spec.backbone,
@@ -88,16 +103,22 @@ def _manifest(staging: Path, name: str, head: Head) -> Manifest:
         token_weighting=spec.token_weighting,
         recommended_metric=spec.recommended_metric,
         files={path.name: describe(path) for path in sorted(staging.iterdir())},
-        evaluation=spec.evaluation,
+        evaluation=spec.scores(precision),
+        drop=spec.drop(precision),
     )
 
 
 def _check_parity(artifact: Artifact, head: Head) -> Manifest:
+    """Record how near the graph is to its reference; refuse one that is too far."""
     parity = measure(artifact, head)
-    if not parity.largest_difference <= LARGEST_DIFFERENCE:
+    precision = artifact.manifest.precision
+    far = not parity.largest_difference <= LARGEST_DIFFERENCE[precision]
+    if far or not parity.rank_agreement >= LEAST_AGREEMENT:
         raise ExportError(
-            f"The graph differs from the reference by up to {parity.largest_difference:.1e} where "
-            f"{LARGEST_DIFFERENCE:.0e} is allowed: the head, the tokenizer or this machine's ONNX "
-            "Runtime is not what it was trained with. Nothing was published."
+            f"The {precision} graph differs from the reference by up to "
+            f"{parity.largest_difference:.1e} (at most {LARGEST_DIFFERENCE[precision]:.0e} is "
+            f"allowed), and its ranks of the probes correlate {parity.rank_agreement:.3f} with it "
+            f"(at least {LEAST_AGREEMENT}): the head, the tokenizer or this machine's ONNX Runtime "
+            "is not what it was trained with. Nothing was published."
         )
     return artifact.manifest.model_copy(update={"parity": parity})

@@ -17,8 +17,9 @@ from training.export.graph import Graph
 from training.head import Head
 
 _LEVELS = 255
-_SHARES = np.linspace(1.0, 0.3, 36)  # of the whole range, tried for the least error
-_MOST_VALUES = 200_000  # of one product, enough to choose by
+_SHARES = np.linspace(1.0, 0.3, 15)  # of the whole range, tried for the least error
+_MOST_VALUES = 50_000  # of one product, enough to choose by
+_TINY = 1e-4
 
 
 @lru_cache
@@ -45,29 +46,45 @@ def calibrate(
         pool = np.full((1, 1, ids.size), 1 / ids.size, np.float32)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "pool": pool}
         for name, values in zip(names, session.run(names, feeds), strict=True):
-            found[name].append(values.ravel())
-    ranges = {name: best_range(np.concatenate(values)) for name, values in found.items()}
+            found[name].append(values[0])  # [S, in]
+    ranges = {name: _range_of(name, np.concatenate(values)) for name, values in found.items()}
     return {product: ranges[name] for product, name in numbers.observed.items()}
+
+
+def _range_of(name: str, values: NDArray[np.float32]) -> Range:
+    """The range of values [T, in] that enter a product.
+
+    What comes out of a norm has channels far larger than the others, the same ones for every
+    token, so each gets a scale of its own; elsewhere the large values are where they happen to be.
+    """
+    if "LayerNormalization" not in name:
+        return best_range(values.ravel())
+    channels = _few_digits(np.maximum(np.abs(values).max(axis=0), _TINY))  # [in]
+    found = best_range((values / channels).ravel())
+    return Range(found.scale, found.zero, channels)
 
 
 def best_range(values: NDArray[np.float32]) -> Range:
     """The range that loses least, in squares: rare large values may be worth cutting off."""
-    step = max(1, len(values) // _MOST_VALUES)
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    sample = np.concatenate([values[::step], [low, high]])
+    sample = np.concatenate([values[:: max(1, len(values) // _MOST_VALUES)], [low, high]])
     candidates = [_range(low * share, high * share) for share in _SHARES]
-    errors = [float(((sample - _through(sample, range_)) ** 2).mean()) for range_ in candidates]
+    errors = [float(((sample - _through(sample, found)) ** 2).mean()) for found in candidates]
     return candidates[int(np.argmin(errors))]
 
 
 def _range(low: float, high: float) -> Range:
-    # A scale of few digits: the last ones differ between machines, and the file would, too.
-    scale = float(np.float16((high - low) / _LEVELS)) or 1.0
+    scale = max(float(_few_digits(np.float32((high - low) / _LEVELS))), _TINY)
     return Range(scale, int(np.clip(np.round(-low / scale), 0, _LEVELS)))
 
 
-def _through(values: NDArray[np.float32], range_: Range) -> NDArray[np.float32]:
+def _few_digits(values: NDArray[np.float32] | np.float32) -> NDArray[np.float32]:
+    """The last digits differ between machines, and the file would, too."""
+    return np.asarray(values, np.float16).astype(np.float32)
+
+
+def _through(values: NDArray[np.float32], found: Range) -> NDArray[np.float32]:
     """What is left of values that were bytes."""
-    levels = np.clip(np.round(values / range_.scale) + range_.zero, 0, _LEVELS)
-    restored: NDArray[np.float32] = (levels - range_.zero) * np.float32(range_.scale)
+    levels = np.clip(np.round(values / found.scale) + found.zero, 0, _LEVELS)
+    restored: NDArray[np.float32] = (levels - found.zero) * np.float32(found.scale)
     return restored

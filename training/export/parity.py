@@ -31,5 +31,10 @@ def _all_pairs(mixtures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _spearman(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    ranks_a, ranks_b = (np.argsort(np.argsort(values)) for values in (a, b))
-    return float(np.corrcoef(ranks_a, ranks_b)[0, 1])
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Ranks, equal values at their middle; what differs by rounding alone is equal."""
+    _, places, counts = np.unique(values.round(5), return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - counts / 2)[places]
