@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from app.engine import Encoder
-from model_store import Store
+from model_store import Precision, Store
 from tests.conftest import SENTENCES
 from training.backbones import BackboneError, Checkpoint, load
 from training.cache import VectorCache
@@ -50,6 +50,7 @@ CONFIGS: dict[str, PreTrainedConfig] = {
     ),
     "mpnet": MPNetConfig(**SIZES),
 }
+PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 # Odd inputs: one word, the most tokens, a repeated one, unknown ones, the padding's own name.
 ODD = ["man", "dog " * 60, "the the the the", "\U0001f600 \u4f60\u597d", "a <pad> dog <pad> runs"]
 
@@ -87,7 +88,9 @@ def test_every_family_gives_what_torch_gives(
     corpus = prepare(SENTENCES, tmp_path / "corpus")
     head = make_head(Encoded(backbone, corpus, cache), settings, "x", progress=False)
     head.save(tmp_path / "head")
-    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", str(directory))
+    artifact, half, small = assemble(
+        tmp_path / "head", Store(tmp_path), "m", str(directory), precisions=PRECISIONS
+    )
     onnx.checker.check_model(onnx.load(artifact.model))
     texts = [*SENTENCES, *ODD]
     expected = Head.load(tmp_path / "head").mixtures(backbone.encode(texts, exact=True))
@@ -97,6 +100,13 @@ def test_every_family_gives_what_torch_gives(
     np.testing.assert_allclose(encoder.encode(texts[::-1]).mixtures[::-1], expected, atol=1e-5)
     for text, mixture in zip(texts, expected, strict=True):
         np.testing.assert_allclose(encoder.encode([text]).mixtures[0], mixture, atol=1e-5)
+    for other, most in ((half, 0.01), (small, 0.2)):
+        onnx.checker.check_model(onnx.load(other.model))
+        encoder = Encoder(other, provider="cpu", token_budget=64)
+        found = encoder.encode(texts).mixtures
+        np.testing.assert_allclose(found, expected, atol=most)
+        alone = np.concatenate([encoder.encode([text]).mixtures for text in texts])
+        np.testing.assert_allclose(alone, found, atol=1e-4)
 
 
 def test_mpnets_distances_are_torchs() -> None:

@@ -57,9 +57,10 @@ def assemble(
         checkpoint.check_length(head.spec.max_tokens)
         for precision in precisions:
             tell(f"Building the graph in {precision}")
-            model = _build(checkpoint, head, precision)
+            serialized = _build(checkpoint, head, precision).SerializeToString(deterministic=True)
             with store.publish(name, precision) as staging:
-                (staging / MODEL).write_bytes(model.SerializeToString(deterministic=True))
+                (staging / MODEL).write_bytes(serialized)
+                del serialized  # before it is loaded from there
                 shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
                 np.save(staging / CENTRE, head.tensors["centre"])
                 if head.is_weighted:

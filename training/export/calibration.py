@@ -17,7 +17,7 @@ from training.export.graph import Graph
 from training.head import Head
 
 _LEVELS = 255
-_SHARES = np.linspace(1.0, 0.3, 15)  # of the whole range, tried for the least error
+_SHARES = np.linspace(1.0, 0.3, 15)  # of either end, tried for the least error
 _MOST_VALUES = 50_000  # of one product, enough to choose by
 _TINY = 1e-4
 
@@ -33,12 +33,8 @@ def calibrate(
     checkpoint: Checkpoint, head: Head, texts: Sequence[str] | None = None
 ) -> dict[str, Range]:
     """The range of what enters each product, by the product's name."""
-    numbers = Observing(Graph())
-    model = build(checkpoint, head, lambda graph: numbers)
-    names = list(dict.fromkeys(numbers.observed.values()))
-    for name in names:
-        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session, observed = _observing(checkpoint, head)
+    names = list(dict.fromkeys(observed.values()))
     found: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
     tokenizer = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens)
     for tokens in tokenizer(texts or sentences()):
@@ -48,7 +44,19 @@ def calibrate(
         for name, values in zip(names, session.run(names, feeds), strict=True):
             found[name].append(values[0])  # [S, in]
     ranges = {name: _range_of(name, np.concatenate(values)) for name, values in found.items()}
-    return {product: ranges[name] for product, name in numbers.observed.items()}
+    return {product: ranges[name] for product, name in observed.items()}
+
+
+def _observing(checkpoint: Checkpoint, head: Head) -> tuple[ort.InferenceSession, dict[str, str]]:
+    """The graph in float32, giving also what enters each product, by the product's name."""
+    numbers = Observing(Graph())
+    model = build(checkpoint, head, lambda graph: numbers)
+    for name in {*numbers.observed.values()}:
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    serialized = model.SerializeToString()
+    del model  # of several copies in memory, one less
+    session = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
+    return session, numbers.observed
 
 
 def _range_of(name: str, values: NDArray[np.float32]) -> Range:
@@ -67,10 +75,14 @@ def _range_of(name: str, values: NDArray[np.float32]) -> Range:
 def best_range(values: NDArray[np.float32]) -> Range:
     """The range that loses least, in squares: rare large values may be worth cutting off."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    sample = np.concatenate([values[:: max(1, len(values) // _MOST_VALUES)], [low, high]])
-    candidates = [_range(low * share, high * share) for share in _SHARES]
-    errors = [float(((sample - _through(sample, found)) ** 2).mean()) for found in candidates]
-    return candidates[int(np.argmin(errors))]
+    sample = values[:: max(1, len(values) // _MOST_VALUES)]
+
+    def loss(low: float, high: float) -> float:
+        return float(((sample - _through(sample, _range(low, high))) ** 2).mean())
+
+    high = min((high * share for share in _SHARES), key=lambda end: loss(low, end))
+    low = min((low * share for share in _SHARES), key=lambda end: loss(end, high))
+    return _range(low, high)
 
 
 def _range(low: float, high: float) -> Range:

@@ -31,7 +31,8 @@ def _all_pairs(mixtures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _spearman(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+    with np.errstate(invalid="ignore"):  # all alike: NaN, which agrees with nothing
+        return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
 def _ranks(values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -1,0 +1,62 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from model_store import Artifact, Precision, Store, StoreError
+from model_store.choice import Device, choose
+
+
+def hold(store: Store, root: Path, precision: Precision, drop: float | None = None) -> None:
+    """A copy of the tiny model that claims to be of some precision."""
+    source = store.open("tiny:fp32")
+    target = root / "tiny" / precision
+    shutil.copytree(source.path, target)
+    manifest = source.manifest.model_copy(update={"precision": precision, "drop": drop})
+    manifest.write(target)
+    assert Artifact.read(target).manifest.drop == drop
+
+
+@pytest.mark.parametrize(
+    ("drop", "device", "precision", "reason"),
+    [
+        (0.17, "cpu", "int8", "int8 loses 0.17 points on STSb dev, at most 0.3"),
+        (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev, at most 0.3"),
+        (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev, more than 0.3"),
+        (None, "cpu", "fp32", "what int8 loses was not measured"),
+        (0.17, "cuda", "fp16", "it is the fastest on a GPU"),
+    ],
+)
+def test_what_suits_the_device(
+    store: Store,
+    tmp_path: Path,
+    drop: float | None,
+    device: Device,
+    precision: str,
+    reason: str,
+) -> None:
+    hold(store, tmp_path, "fp32")
+    hold(store, tmp_path, "int8", drop)
+    hold(store, tmp_path, "fp16")
+    chosen = choose(Store(tmp_path), "tiny", device)
+    assert chosen.artifact.manifest.precision == precision
+    assert chosen.reason == reason
+
+
+def test_what_is_asked_for(store: Store, tmp_path: Path) -> None:
+    hold(store, tmp_path, "fp32")
+    hold(store, tmp_path, "int8", 5.0)
+    chosen = choose(Store(tmp_path), "tiny:int8", "cpu")
+    assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was asked for")
+
+
+def test_what_there_is(store: Store, tmp_path: Path) -> None:
+    hold(store, tmp_path, "int8", 5.0)
+    assert choose(Store(tmp_path), "tiny", "cpu").reason == "the store has no other"
+    chosen = choose(Store(tmp_path), "tiny", "cuda")
+    assert (chosen.artifact.manifest.precision, chosen.reason) == (
+        "int8",
+        "the store has no fp16 of it",
+    )
+    with pytest.raises(StoreError, match="There is no model 'other'"):
+        choose(Store(tmp_path), "other", "cpu")
