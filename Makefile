@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
-ARTIFACT := $(STORE)/default/fp32/manifest.json
+ARTIFACT := $(STORE)/default/int8/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py training/export/*.py) \
   training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py words.py)
 
@@ -37,6 +37,7 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.graph
 	$(BIN)/python -m benchmarks.training
 
 clean:

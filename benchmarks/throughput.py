@@ -46,11 +46,11 @@ def rate(encode: Callable[[Sequence[str]], object], texts: Sequence[str]) -> flo
 
 def main() -> None:
     """Run the comparison, print it and keep it in `benchmarks/results/`."""
-    engine = Encoder.load(load_settings(model="default"))
+    engines = {p: Encoder.load(load_settings(model=f"default:{p}")) for p in ("fp32", "int8")}
     with open_backbone(BACKBONE) as checkpoint:
         peer = SentenceTransformer(str(checkpoint.directory), device="cpu")  # with mean pooling
     contestants: dict[str, Callable[[Sequence[str]], object]] = {
-        "lattemix engine, fp32": engine.encode,
+        **{f"lattemix engine, {p}": engine.encode for p, engine in engines.items()},
         "sentence-transformers": lambda texts: peer.encode(list(texts), batch_size=32),
     }
     rates: dict[str, list[float]] = {name: [] for name in contestants}
@@ -61,12 +61,15 @@ def main() -> None:
         for name, encode in contestants.items():
             rates[name].append(rate(encode, texts))
 
-    ours, theirs = rates.values()
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    *ours, theirs = rates
+    ratios = {
+        name: [a / b for a, b in zip(rates[name], rates[theirs], strict=True)] for name in ours
+    }
     print(f"{COUNT} sentences, {ROUNDS} interleaved rounds: median (lowest to highest)")
     for name, values in rates.items():
         print(f"{name:<24} {_spread(values, '.0f')} sentences/s")
-    print(f"{'ratio':<24} {_spread(ratios, '.2f')}")
+    for name, values in ratios.items():
+        print(f"{name:<24} {_spread(values, '.2f')} times {theirs}")
     RESULTS.mkdir(exist_ok=True)
     record = {
         "machine": platform.processor() or platform.machine(),
