@@ -11,7 +11,8 @@ from model_store import Artifact, Precision, Store
 from tests.conftest import SENTENCES
 from training.backbones import Checkpoint
 from training.export import assemble as assembly
-from training.export.arithmetic import Arithmetic, Half, Range
+from training.export import calibration
+from training.export.arithmetic import Arithmetic, Bytes, Half, Range
 from training.export.assemble import assemble
 from training.export.build import build
 from training.export.calibration import best_range, calibrate, sentences
@@ -151,26 +152,55 @@ def test_zero_is_always_a_byte(values: list[float]) -> None:
     assert restored.max() >= max(values) * 0.25
 
 
-def test_channels_of_a_norm_have_scales_of_their_own(checkpoint: Checkpoint, head: Head) -> None:
+PRODUCTS = {
+    "head.0",
+    *(
+        f"encoder.layer.{layer}.{product}"
+        for layer in (0, 1)
+        for product in (
+            "attention.self",
+            "attention.output.dense",
+            "intermediate.dense",
+            "output.dense",
+        )
+    ),
+}
+
+
+def test_every_product_is_calibrated(checkpoint: Checkpoint, head: Head) -> None:
+    assert calibrate(checkpoint, head).keys() == PRODUCTS
+
+
+def test_channels_have_scales_of_their_own_where_that_loses_less() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(400, 24)).astype(np.float32)
+    matrix = rng.normal(size=(24, 32)).astype(np.float32)
+    even = calibration._range_of(values, matrix)
+    assert even is not None
+    assert even.channels is None
+    values[:, 3] *= 40  # the same channel in every token, and of no more weight in the product
+    matrix[3] /= 40
+    uneven = calibration._range_of(values, matrix)
+    assert uneven is not None
+    assert uneven.channels is not None
+    assert uneven.channels[3] > 5 * np.median(uneven.channels)
+
+
+def test_a_product_that_loses_too_much_stays_in_float(
+    checkpoint: Checkpoint, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(400, 24)).astype(np.float32)
+    values[::20] *= 1000  # now and then a token, in every channel: nothing can be scaled away
+    matrix = rng.normal(size=(24, 32)).astype(np.float32)
+    assert calibration._range_of(values, matrix) is None
     ranges = calibrate(checkpoint, head)
-    assert ranges.keys() == {
-        "head.0",
-        *(
-            f"encoder.layer.{layer}.{product}"
-            for layer in (0, 1)
-            for product in (
-                "attention.self",
-                "attention.output.dense",
-                "intermediate.dense",
-                "output.dense",
-            )
-        ),
-    }
-    for name, found in ranges.items():
-        of_a_norm = name.endswith(("attention.self", "intermediate.dense"))
-        assert (found.channels is not None) == of_a_norm
-        if found.channels is not None:
-            assert found.channels.shape == (16,)
+    left = {"encoder.layer.0.attention.self", "encoder.layer.1.output.dense"}
+    kept = {name: found for name, found in ranges.items() if name not in left}
+    model = build(checkpoint, head, lambda graph: Bytes(graph, kept))
+    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    floats = {name for name in PRODUCTS if kinds[f"{name}.weight"] == onnx.TensorProto.FLOAT}
+    assert floats == left
 
 
 def test_the_sentences_to_calibrate_with_are_many_and_different() -> None:

@@ -87,20 +87,20 @@ class Half(Arithmetic):
 
 
 class Observing(Arithmetic):
-    """In float32, remembering what enters each product."""
+    """In float32, remembering the two sides of each product by its name."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.observed: dict[str, str] = {}
+        self.observed: dict[str, tuple[str, Array]] = {}
 
     def linear(self, x: str, name: str, matrix: Array) -> str:
         """As in float32."""
-        self.observed[name] = x
+        self.observed[name] = x, matrix
         return super().linear(x, name, matrix)
 
     def attend(self, x: str, attention: Attention) -> str:
         """As in float32."""
-        self.observed[attention.name] = x
+        self.observed[attention.name] = x, attention.matrix
         return super().attend(x, attention)
 
 
@@ -119,7 +119,8 @@ class Bytes(Arithmetic):
     The scale of what enters a product was measured beforehand. Found in the data at hand, as
     dynamic quantisation does, it would be one for the whole batch, and a sentence's answer would
     depend on its neighbours. Weights have a scale per column, and 7 bits: where a processor has
-    no instructions for bytes, sums of two products of 8 would not fit into 16.
+    no instructions for bytes, sums of two products of 8 would not fit into 16. A product for
+    which there is no range stays in float32.
     """
 
     precision: Precision = "int8"
@@ -130,6 +131,8 @@ class Bytes(Arithmetic):
 
     def linear(self, x: str, name: str, matrix: Array) -> str:
         """The product of x [B, S, in] and a matrix [in, out]."""
+        if name not in self.ranges:
+            return super().linear(x, name, matrix)
         x, scale, zero = self._quantise(x, name)
         weight, weight_scale, weight_zero = self._weight(name, matrix)
         inputs = (x, weight, scale, weight_scale, zero, weight_zero)
@@ -145,6 +148,8 @@ class Bytes(Arithmetic):
 
     def attend(self, x: str, attention: Attention) -> str:
         """Self-attention: the projections in bytes, the rest in float32."""
+        if attention.name not in self.ranges:
+            return super().attend(x, attention)
         graph, name, mask = self.graph, attention.name, attention.mask
         bias = graph.constant(f"{name}.bias", attention.bias)
         if attention.distance:  # which the fused operator does not take
@@ -170,10 +175,16 @@ class Bytes(Arithmetic):
         """A matrix [in, out] as bytes, with their scales and their zero."""
         channels = self.ranges[name].channels
         matrix = matrix if channels is None else matrix * channels[:, None]
-        scales = _scales(matrix, axis=0, most=64)  # [1, out]
-        weight = self.graph.constant(f"{name}.weight", np.round(matrix / scales).astype(np.int8))
+        rounded, scales = seven_bits(matrix)
+        weight = self.graph.constant(f"{name}.weight", rounded)
         scale = self.graph.constant(f"{name}.weight.scale", scales[0])
         return weight, scale, self.graph.constant(f"{name}.weight.zero", np.int8(0))
+
+
+def seven_bits(matrix: Array) -> tuple[Array, Array]:
+    """A matrix [in, out] as integers, and the scale of each column [1, out]."""
+    scales = _scales(matrix, axis=0, most=64)
+    return np.round(matrix / scales).astype(np.int8), scales
 
 
 def _scales(matrix: Array, axis: int, most: int) -> Array:

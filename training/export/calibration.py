@@ -11,14 +11,18 @@ from onnx import TensorProto, helper
 
 from app.engine.tokenization import Tokenizer
 from training.backbones import Checkpoint
-from training.export.arithmetic import Observing, Range
+from training.export.arithmetic import Observing, Range, seven_bits
 from training.export.build import build
-from training.export.graph import Graph
+from training.export.graph import Array, Graph
 from training.head import Head
 
 _LEVELS = 255
 _SHARES = np.linspace(1.0, 0.3, 15)  # of either end, tried for the least error
 _MOST_VALUES = 50_000  # of one product, enough to choose by
+_MOST_ROWS = 256  # tokens whose products are compared
+_STRENGTHS = (0.0, 0.5, 0.75, 1.0)
+_WORTH_IT = 0.8  # of the loss: scales of channels cost an operator of their own
+_BEARABLE = 0.008  # of a token's product, in squares
 _TINY = 1e-4
 
 
@@ -32,9 +36,9 @@ def sentences() -> tuple[str, ...]:
 def calibrate(
     checkpoint: Checkpoint, head: Head, texts: Sequence[str] | None = None
 ) -> dict[str, Range]:
-    """The range of what enters each product, by the product's name."""
+    """The range of what enters each product, by the product's name; not of those that lose much."""
     session, observed = _observing(checkpoint, head)
-    names = list(dict.fromkeys(observed.values()))
+    names = list(dict.fromkeys(name for name, _ in observed.values()))
     found: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
     tokenizer = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens)
     for tokens in tokenizer(texts or sentences()):
@@ -43,15 +47,20 @@ def calibrate(
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "pool": pool}
         for name, values in zip(names, session.run(names, feeds), strict=True):
             found[name].append(values[0])  # [S, in]
-    ranges = {name: _range_of(name, np.concatenate(values)) for name, values in found.items()}
-    return {product: ranges[name] for product, name in observed.items()}
+    ranges = {
+        product: _range_of(np.concatenate(found[name]), matrix)
+        for product, (name, matrix) in observed.items()
+    }
+    return {product: range_ for product, range_ in ranges.items() if range_ is not None}
 
 
-def _observing(checkpoint: Checkpoint, head: Head) -> tuple[ort.InferenceSession, dict[str, str]]:
-    """The graph in float32, giving also what enters each product, by the product's name."""
+def _observing(
+    checkpoint: Checkpoint, head: Head
+) -> tuple[ort.InferenceSession, dict[str, tuple[str, Array]]]:
+    """The graph in float32, giving also what enters each product; and the products."""
     numbers = Observing(Graph())
     model = build(checkpoint, head, lambda graph: numbers)
-    for name in {*numbers.observed.values()}:
+    for name in {name for name, _ in numbers.observed.values()}:
         model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     serialized = model.SerializeToString()
     del model  # of several copies in memory, one less
@@ -59,20 +68,42 @@ def _observing(checkpoint: Checkpoint, head: Head) -> tuple[ort.InferenceSession
     return session, numbers.observed
 
 
-def _range_of(name: str, values: NDArray[np.float32]) -> Range:
-    """The range of values [T, in] that enter a product.
+def _range_of(values: Array, matrix: Array) -> Range | None:
+    """The range of values [T, in] that loses least of their product with a matrix [in, out].
 
-    What comes out of a norm has channels far larger than the others, the same ones for every
-    token, so each gets a scale of its own; elsewhere the large values are where they happen to be.
+    None if even that loses too much.
+
+    Some channels may be far larger than the others, the same ones for every token. Then they all
+    lose less if each is divided by a scale of its own, by which the matrix's row is multiplied;
+    but that widens the rows, so it is tried in several strengths.
     """
-    if "LayerNormalization" not in name:
+    rows = values[:: max(1, len(values) // _MOST_ROWS)]
+    expected = rows @ matrix
+    largest = np.maximum(np.abs(values).max(axis=0), _TINY)  # [in]
+    plain, *others = [_scaled_range(values, largest, strength) for strength in _STRENGTHS]
+
+    def loss(found: Range) -> float:
+        channels = np.float32(1) if found.channels is None else found.channels
+        rounded, scales = seven_bits(matrix * np.reshape(channels, (-1, 1)))
+        product = (_through(rows / channels, found) @ rounded.astype(np.float32)) * scales
+        # Of each token by itself: a few with enormous values must not speak for all.
+        lost, whole = (np.square(x).sum(axis=1) for x in (product - expected, expected))
+        return float((lost / np.maximum(whole, _TINY)).mean())
+
+    best = min(others, key=loss)
+    best = best if loss(best) < _WORTH_IT * loss(plain) else plain
+    return best if loss(best) < _BEARABLE else None
+
+
+def _scaled_range(values: Array, largest: Array, strength: float) -> Range:
+    if not strength:
         return best_range(values.ravel())
-    channels = _few_digits(np.maximum(np.abs(values).max(axis=0), _TINY))  # [in]
+    channels = _few_digits(np.power(largest, strength, dtype=np.float32))
     found = best_range((values / channels).ravel())
     return Range(found.scale, found.zero, channels)
 
 
-def best_range(values: NDArray[np.float32]) -> Range:
+def best_range(values: Array) -> Range:
     """The range that loses least, in squares: rare large values may be worth cutting off."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     sample = values[:: max(1, len(values) // _MOST_VALUES)]
@@ -90,13 +121,13 @@ def _range(low: float, high: float) -> Range:
     return Range(scale, int(np.clip(np.round(-low / scale), 0, _LEVELS)))
 
 
-def _few_digits(values: NDArray[np.float32] | np.float32) -> NDArray[np.float32]:
+def _few_digits(values: Array | np.float32) -> Array:
     """The last digits differ between machines, and the file would, too."""
     return np.asarray(values, np.float16).astype(np.float32)
 
 
-def _through(values: NDArray[np.float32], found: Range) -> NDArray[np.float32]:
+def _through(values: Array, found: Range) -> Array:
     """What is left of values that were bytes."""
     levels = np.clip(np.round(values / found.scale) + found.zero, 0, _LEVELS)
-    restored: NDArray[np.float32] = (levels - found.zero) * np.float32(found.scale)
+    restored: Array = (levels - found.zero) * np.float32(found.scale)
     return restored
