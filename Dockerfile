@@ -14,7 +14,7 @@ COPY training training
 # Assembles the model, without torch; nothing of it but /models reaches the images.
 FROM base AS model
 RUN python -m venv /opt/build && /opt/build/bin/pip install -c constraints.txt ".[cpu,export]"
-RUN /opt/build/bin/lattemix build --store /models
+RUN /opt/build/bin/lattemix build --store /models --precision fp32,fp16,int8
 
 FROM base AS packages-cpu
 RUN python -m venv /opt/lattemix && /opt/lattemix/bin/pip install -c constraints.txt ".[cpu]"
