@@ -105,7 +105,7 @@ class InfoResponse(BaseModel):
     precision: str = Field(examples=["int8"])
     precision_reason: str = Field(
         description="Why this precision is served.",
-        examples=["int8 loses 0.17 points on STSb dev, at most 0.3"],
+        examples=["int8 loses 0.09 points on STSb dev, at most 0.3"],
     )
     provider: str = Field(description="The device really in use.", examples=["cpu"])
     latent_dims: int

@@ -20,7 +20,8 @@ class Choice(NamedTuple):
 def choose(store: Store, reference: str, device: Device) -> Choice:
     """Open `name:precision` as asked, or of `name` what suits the device.
 
-    That is fp16 on CUDA, and int8 on a CPU if what it loses was measured and is little; else fp32.
+    That is fp16 on CUDA unless it was found to lose much, and int8 on a CPU if what it loses was
+    measured and is little; else fp32.
     """
     name, _, asked = reference.partition(":")
     if asked:
@@ -32,7 +33,7 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
         return Choice(store.open(name), "the store has no other")
     artifact = store.open(f"{name}:{fast}")
     drop, most = artifact.manifest.drop, LARGEST_DROP[fast]
-    if device == "cuda":
+    if drop is None and device == "cuda":
         return Choice(artifact, "it is the fastest on a GPU")
     if drop is None:
         return Choice(_other(store, name, fast), f"what {fast} loses was not measured")
@@ -43,5 +44,5 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
 
 
 def _other(store: Store, name: str, than: Precision) -> Artifact:
-    precision = next(p for p in store.precisions(name) if p != than)
-    return store.open(f"{name}:{precision}")
+    others = [precision for precision in store.precisions(name) if precision != than]
+    return store.open(f"{name}:{others[0]}")  # fp32, if it is there

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,8 @@ class VectorCache:
         """The sentences' token vectors, in float16 [T, H]: from disk, or encoded and kept."""
         path = self._path(backbone, sentences)
         if (found := _read(path)) is not None:
-            os.utime(path)  # used just now
+            with suppress(OSError):
+                os.utime(path)  # used just now
             return found
         encoded = _half(backbone, sentences, backbone.encode(sentences))
         self._keep(path, encoded)
@@ -56,7 +58,7 @@ class VectorCache:
             shards: the lists that will be asked for.
             sentences: how many there are in all.
         """
-        size = sentences * _TOKENS * layers[0].hidden_size * 2 * len(layers)
+        size = sentences * _TOKENS * sum(layer.hidden_size * 2 for layer in layers)
         if len(layers) < 2 or size > self.limit:
             return  # each by itself, when it is asked for
         for shard in tqdm(shards, desc="Encoding", unit="shard", disable=None):
@@ -83,18 +85,19 @@ class VectorCache:
             self._write(path, encoded)
 
     def _write(self, path: Path, encoded: TokenVectors) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._make_room(encoded.vectors.nbytes)
         new = path.with_suffix(f".{os.getpid()}.new")
         cut = np.array([encoded.truncated])
         parts = (encoded.vectors, encoded.ids, encoded.lengths, cut)
         tensors = dict(zip(_TENSORS, parts, strict=True))
+        # A cache that cannot be written, or is swept by another run, costs time, not the run.
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_room(encoded.vectors.nbytes)
             save_file(tensors, new)
             new.replace(path)
         except (OSError, SafetensorError):
-            # A cache that cannot be written costs time, not the run.
-            new.unlink(missing_ok=True)
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
 
     def _make_room(self, needed: int) -> None:
         files = [(file, file.stat()) for file in self.directory.glob("*/*.st")]

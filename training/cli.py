@@ -8,9 +8,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from app.cli import HEADS, PRECISIONS, PrecisionOption, StoreOption, build, complete
+from app.cli import PRECISIONS, PrecisionOption, StoreOption, build, complete
 from app.settings import load_settings
-from model_store import LatteMixError, Store
+from model_store import Artifact, LatteMixError, Store
+from model_store.choice import choose
 from training.recipe import RECIPES, Recipe
 
 cli = typer.Typer(
@@ -112,7 +113,9 @@ def evaluate(
     backbone: Annotated[
         str | None, typer.Option(help="Of the head or model; alone, only poolings are measured.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(help="Of a backbone alone; else the last.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Of a backbone alone; else the last.")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="Of a running server, to measure.")] = None,
     controls: Annotated[
         bool, typer.Option("--controls", help="Measure encoders nobody trained as well.")
@@ -136,8 +139,8 @@ def evaluate(
     from training.evaluate import tables
     from training.evaluate.evaluation import Evaluation, record_scores
 
-    artifact = Store(load_settings(store=store).store).open(model) if model else None
-    report = Evaluation(
+    artifact = _as_served(model, store) if model else None
+    evaluation = Evaluation(
         data,
         sets.split(","),
         VectorCache(cache, cache_gb),
@@ -149,7 +152,10 @@ def evaluate(
         controls,
         corpus or (),
         column or (),
-    ).run()
+    )
+    if record and not evaluation.directories:
+        raise LatteMixError("--record keeps scores in a head: name it with --head.")
+    report = evaluation.run()
     tables.show(report)
     if out:
         from training.evaluate.plots import draw
@@ -158,7 +164,7 @@ def evaluate(
         draw(report, out)
     if record:
         precision = artifact.manifest.precision if artifact else "fp32"
-        record_scores(report, (head or [HEADS / "default"])[0], precision)
+        record_scores(report, evaluation.directories[0], precision)
 
 
 @cli.command()
@@ -218,6 +224,16 @@ def reproduce(
     tables.show(comparison)
     tables.write(comparison, out)
     draw_layers(comparison, out / "layers.png")
+
+
+def _as_served(model: str, store: Path | None) -> Artifact:
+    """The model in the precision named, or in the one that would be served here."""
+    from app.engine.session import likely_device
+
+    held = Store(load_settings(store=store).store)
+    artifact, reason = choose(held, model, likely_device("auto"))
+    _tell(f"{artifact.manifest.reference}: {reason}")
+    return artifact
 
 
 def _named_source(entry: str) -> tuple[str, str]:

@@ -56,8 +56,9 @@ class Encoder:
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
         """Open the model the settings name, verified, on the device they ask for."""
-        encoder = cls._on(settings, likely_device(settings.provider))
-        if encoder.provider == "cpu" and encoder.manifest.precision == "fp16":
+        likely = likely_device(settings.provider)
+        encoder = cls._on(settings, likely)
+        if encoder.provider == "cpu" != likely and ":" not in settings.model:
             encoder = cls._on(settings, "cpu")  # a GPU was hoped for and could not be started
         return encoder
 

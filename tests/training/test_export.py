@@ -200,7 +200,7 @@ def test_a_graph_that_does_not_match_its_reference_is_not_published(
     change(**{"encoder.0.bias": bias})(own_head)
     store = Store(tmp_path / "store")
     with pytest.raises(
-        ExportError, match=r"differs from the reference by up to .* Nothing was pub"
+        ExportError, match=r"differs from the reference by up to .* m:fp32 was not pub"
     ):
         assemble(own_head, store, "m", str(backbone))
     assert store.entries() == []

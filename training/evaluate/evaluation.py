@@ -9,15 +9,15 @@ from pathlib import Path
 from app.cli import HEADS
 from app.engine import Encoder
 from model_store import Artifact, LatteMixError, Precision
-from training import readers
+from training import readers as corpora
 from training.backbones import Backbone, BackboneError, load, open_backbone
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.evaluate import hub
+from training.evaluate.hub import readers
 from training.evaluate.measure import Encoded, Measure, Served, measure
 from training.evaluate.remote import Remote
 from training.evaluate.report import MIXTURE, SERVED, Report
-from training.evaluate.sets import read_sets
+from training.evaluate.sets import collect
 from training.head import STATISTICS_SENTENCES, Head
 
 MAX_TOKENS = 256  # where no head says how much of a sentence is read
@@ -46,12 +46,9 @@ class Evaluation:
 
     def run(self) -> Report:
         """Read, measure, report."""
-        heads = [Head.load(directory) for directory in self.heads or self._shipped()]
+        heads = [Head.load(directory) for directory in self.directories]
         self._check(heads)
-        if hub.meant(self.data):
-            sets, left_out = hub.read_sets(self.sets)
-        else:
-            sets, left_out = read_sets(self.data, self.sets)
+        sets, left_out = collect([*readers(self.data, self.sets)])
         measures: list[Measure] = []
         recommended: str | None = heads[0].spec.recommended_metric if heads else None
         with ExitStack() as opened:
@@ -70,8 +67,11 @@ class Evaluation:
                 report.left_out.extend(remote.left_out)
         return report
 
-    def _shipped(self) -> Sequence[Path]:
-        """The head of the model if we ship it, or the default one if nothing else is asked for."""
+    @property
+    def directories(self) -> Sequence[Path]:
+        """Of the heads: those named, that of the model if we ship it, or the default one."""
+        if self.heads:
+            return self.heads
         if self.model:
             wanted = self.model.manifest.head.sha256
             known = (path for path in HEADS.iterdir() if path.is_dir())
@@ -84,9 +84,20 @@ class Evaluation:
                 f"The model {self.model.manifest.name!r} was not made with this head: name its own "
                 "with --model, or assemble it again with `lattemix-train export`."
             )
+        if self.controls and not heads:
+            raise LatteMixError("--controls are of a head: name it with --head.")
+        if self.layer is not None and (heads or self.model):
+            raise LatteMixError("--layer is for a backbone alone: a head has its own.")
+        for head in heads[1:]:
+            other = [key for key, value in _kind(head).items() if value != _kind(heads[0])[key]]
+            if other:
+                raise LatteMixError(
+                    f"Heads are measured together if they differ in their seed alone; these differ "
+                    f"in {', '.join(other)}: evaluate each by itself."
+                )
 
     def _backbone(
-        self, opened: ExitStack, heads: Sequence[Head], left_out: list[str]
+        self, opened: ExitStack, heads: list[Head], left_out: list[str]
     ) -> Backbone | None:
         """The backbone named, or that of the heads, or of the model."""
         record, tokens = None, 0
@@ -100,8 +111,9 @@ class Evaluation:
         try:
             checkpoint = opened.enter_context(open_backbone(source))
         except BackboneError as error:
-            if self.backbone or heads:
+            if self.backbone or self.heads or not self.model:
                 raise
+            heads.clear()
             left_out.append(f"poolings: {error}")  # the model itself can be measured without
             return None
         for wanted in [head.spec.backbone for head in heads] or ([record] if record else []):
@@ -113,9 +125,15 @@ class Evaluation:
         if not (self.controls and self.corpus):
             return ()
         with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
-            sentences = readers.read(self.corpus, self.columns)
+            sentences = corpora.read(self.corpus, self.columns)
             most = heads[0].spec.recipe["max_sentences"]
             return prepare(sentences, Path(temporary), most).head(STATISTICS_SENTENCES)
+
+
+def _kind(head: Head) -> dict[str, object]:
+    """All that heads to be averaged have in common."""
+    recipe = {key: value for key, value in head.spec.recipe.items() if key != "seed"}
+    return {"backbone": head.spec.backbone.sha256, "layer": head.spec.backbone.layer, **recipe}
 
 
 def record_scores(report: Report, directory: Path, precision: Precision = "fp32") -> None:

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from model_store import LatteMixError
-from training.evaluate.sets import Pairs, collect, usable_pairs
+from training.evaluate.sets import Pairs, Reader, readers_of, usable_pairs
 
 HUB = Path("hub")  # as --data
 
@@ -24,14 +23,13 @@ _REPOSITORIES = {
 }
 
 
-def meant(data: Sequence[Path]) -> bool:
-    """Whether `--data hub` was given, and there is no folder of that name."""
-    return list(data) == [HUB] and not HUB.exists()
-
-
-def read_sets(names: Sequence[str]) -> tuple[list[Pairs], list[str]]:
-    """Fetch sets by name; return them, and what was left out."""
-    return collect([(name, partial(read, name)) for name in names])
+def readers(data: Sequence[Path], names: Sequence[str]) -> Iterator[Reader]:
+    """How to get the sets in folders, files and, for a `hub` that is neither, on the hub."""
+    for path in data:
+        if path == HUB and not path.exists():
+            yield from ((name, partial(read, name)) for name in names)
+        else:
+            yield from readers_of(path, names)
 
 
 def read(name: str) -> Pairs:
@@ -39,32 +37,28 @@ def read(name: str) -> Pairs:
     if name not in _REPOSITORIES:
         raise LatteMixError(f"The hub has no {name!r}: choose among {', '.join(_REPOSITORIES)}.")
     repository, split = _REPOSITORIES[name]
-    path = _fetch(repository, split)
-    fields = [
-        [row.get(name) for name in ("score", "sentence1", "sentence2")] for row in _rows(path)
-    ]
-    columns = [["" if value is None else str(value) for value in row] for row in fields]
-    return usable_pairs(name, path, enumerate(columns, start=1), 0, 1, 2)
+    files = _fetch(repository, split)
+    values = [[row.get(field) for field in _FIELDS] for path in files for row in _rows(path)]
+    columns = [["" if value is None else str(value) for value in row] for row in values]
+    return usable_pairs(name, files[0], enumerate(columns, start=1), 0, 1, 2)
 
 
-def _fetch(repository: str, split: str) -> Path:
-    from huggingface_hub import HfApi, hf_hub_download
+def _fetch(repository: str, split: str) -> list[Path]:
+    from huggingface_hub import snapshot_download
 
+    patterns = [f"*{split}*.{kind}" for kind in ("jsonl", "jsonl.gz", "parquet")]
     try:
-        files = HfApi().list_repo_files(repository, repo_type="dataset")
-        wanted = re.compile(rf"(.*/)?{split}[^/]*\.(jsonl|jsonl\.gz|parquet)")
-        matching = sorted(file for file in files if wanted.fullmatch(file))
-        if not matching:
-            raise LatteMixError(f"{repository} on the hub has no file of its {split} split.")
-        return Path(hf_hub_download(repository, matching[0], repo_type="dataset"))
-    except LatteMixError:
-        raise
+        folder = snapshot_download(repository, repo_type="dataset", allow_patterns=patterns)
     except Exception as error:  # the hub client raises a family of errors for one fact
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise LatteMixError(f"Cannot fetch {repository} from the hub: {reason}") from error
+    files = sorted(path for pattern in patterns for path in Path(folder).rglob(pattern))
+    if not files:
+        raise LatteMixError(f"{repository} on the hub has no file of its {split} split.")
+    return files
 
 
-def _rows(path: Path) -> Iterable[dict[str, Any]]:
+def _rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         from pyarrow import parquet
 

@@ -53,7 +53,10 @@ class Remote:
         if response.is_success:
             return list(response.json()["similarities"])
         if len(pairs) == 1:
-            self.left_out.append(f"{name}: {self.url} refused a pair: {_reason(response)}")
+            self.left_out.append(
+                f"{name}: {self.url} refused a pair, which is taken as least alike: "
+                f"{_reason(response)}"
+            )
             return [{}]
         middle = len(pairs) // 2  # one of them it does not take: which?
         return self._similarities(name, pairs[:middle]) + self._similarities(name, pairs[middle:])
@@ -62,11 +65,12 @@ class Remote:
         for _ in range(_TRIES):
             try:
                 response = self._client.request(method, self.url + path, json=body)
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise LatteMixError(f"{self.url} does not answer: {error}.") from error
             if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
                 break
-            time.sleep(float(response.headers.get("Retry-After", 1)))
+            after = response.headers.get("Retry-After", "")
+            time.sleep(int(after) if after.isdigit() else 1)
         status = response.status_code
         # These are about what was sent; anything else would also befall the next request.
         if not response.is_success and status not in (400, 413, 422):

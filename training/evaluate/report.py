@@ -173,7 +173,8 @@ class Report:
             cells = [self.difference(way, other, name) for name in self.names]
             shown = [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" for value, low, high in cells]
             rows.append([f"{_name(way)} - {_name(other)}", *shown])
-        return Table("Differences in Spearman x100, 95 % paired bootstrap", self.names, rows)
+        title = "Differences in Spearman x100, 95 % paired bootstrap"
+        return Table(title + self._of_first, self.names, rows)
 
     def _intervals(self) -> Table:
         ways = [way for way in (MEAN, *self.ours) if way in self.scores]
@@ -182,7 +183,13 @@ class Report:
             for way in ways
             for intervals in [[self.interval(way, name) for name in self.names]]
         ]
-        return Table("95 % bootstrap intervals of Spearman x100", self.names, rows)
+        title = "95 % bootstrap intervals of Spearman x100"
+        return Table(title + self._of_first, self.names, rows)
+
+    @property
+    def _of_first(self) -> str:
+        several = any(len(s) > 1 for sets in self.scores.values() for s in sets.values())
+        return " (of the first seeds)" * several
 
 
 def _name(way: Way) -> str:

@@ -43,22 +43,33 @@ class Pairs:
         return sorted({*self.a, *self.b})
 
 
+Reader = tuple[str, Callable[[], Pairs]]  # a set's name, and how to get it
+
+
 def read_sets(data: Sequence[Path], names: Sequence[str]) -> tuple[list[Pairs], list[str]]:
     """Read sets by name from the folders in `data`, and every file in it as a set of its own.
 
     Returns:
         The sets, and what was left out.
     """
-    folders = [path for path in data if path.is_dir()]
-    readers = [(name, partial(read, folder, name)) for folder in folders for name in names]
-    readers += [(path.stem, partial(read_file, path)) for path in data if not path.is_dir()]
-    return collect(readers)
+    return collect([reader for path in data for reader in readers_of(path, names)])
 
 
-def collect(readers: Sequence[tuple[str, Callable[[], Pairs]]]) -> tuple[list[Pairs], list[str]]:
+def readers_of(path: Path, names: Sequence[str]) -> list[Reader]:
+    """How to get the sets of a folder by name, or the one that a file is."""
+    if path.is_dir():
+        return [(name, partial(read, path, name)) for name in names]
+    return [(_name(path), partial(read_file, path))]
+
+
+def collect(readers: Sequence[Reader]) -> tuple[list[Pairs], list[str]]:
     """Read every set that can be had; one that cannot does not keep the others from it."""
-    found, left_out = [], []
+    found: list[Pairs] = []
+    left_out = []
     for name, reader in readers:
+        if name in {pairs.name for pairs in found}:
+            left_out.append(f"{name}: there is a set of that name already; rename the file.")
+            continue
         try:
             found.append(reader())
         except LatteMixError as error:
@@ -93,7 +104,12 @@ def read_file(path: Path, name: str | None = None) -> Pairs:
             f"{path}, line 1: expected three tab-separated columns, score and two sentences, or "
             f"the seven of an sts-*.csv; there are {width}."
         )
-    return usable_pairs(name or path.stem, path, rows, *places)
+    return usable_pairs(name or _name(path), path, rows, *places)
+
+
+def _name(path: Path) -> str:
+    """Of the set in a file: STSb's own are known by their file names."""
+    return {file: name for name, file in STSB.items()}.get(path.name, path.stem)
 
 
 def usable_pairs(name: str, path: Path, rows: Rows, score: int, a: int, b: int) -> Pairs:

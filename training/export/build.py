@@ -51,13 +51,14 @@ def build(
         raise ExportError(
             f"{checkpoint.name}: {error.args[0]!r} is missing from its weights or its config."
         ) from error
-    model = _model(numbers.graph, _mixture(numbers, head, tokens), head)
-    if (size := model.ByteSize()) > LARGEST_FILE:
+    mixture = _mixture(numbers, head, tokens)
+    size = sum(len(tensor.raw_data) for tensor in numbers.graph.initializers)
+    if size > LARGEST_FILE:
         raise ExportError(
             f"The graph has {size / 1e9:.1f} GB in {numbers.precision}, and one ONNX file holds "
             "2.1: export it in fp16, or read a lower layer."
         )
-    return model
+    return _model(numbers.graph, mixture, head)
 
 
 def _tokens(numbers: Arithmetic, checkpoint: Checkpoint, weights: Tensors, head: Head) -> str:

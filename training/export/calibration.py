@@ -18,7 +18,7 @@ from training.head import Head
 
 _LEVELS = 255
 _SHARES = np.linspace(1.0, 0.3, 15)  # of either end, tried for the least error
-_MOST_VALUES = 50_000  # of one product, enough to choose by
+_MOST_VALUES = 100_000  # of one product, about: enough to choose by
 _MOST_ROWS = 256  # tokens whose products are compared
 _STRENGTHS = (0.0, 0.5, 0.75, 1.0)
 _WORTH_IT = 0.8  # of the loss: scales of channels cost an operator of their own
@@ -97,16 +97,17 @@ def _range_of(values: Array, matrix: Array) -> Range | None:
 
 def _scaled_range(values: Array, largest: Array, strength: float) -> Range:
     if not strength:
-        return best_range(values.ravel())
+        return best_range(values)
     channels = _few_digits(np.power(largest, strength, dtype=np.float32))
-    found = best_range((values / channels).ravel())
+    found = best_range(values / channels)
     return Range(found.scale, found.zero, channels)
 
 
 def best_range(values: Array) -> Range:
     """The range that loses least, in squares: rare large values may be worth cutting off."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    sample = values[:: max(1, len(values) // _MOST_VALUES)]
+    # Whole rows [in] of [T, in]: a stride over single values could pass by the same channels.
+    sample = values[:: max(1, values.size // _MOST_VALUES)]
 
     def loss(low: float, high: float) -> float:
         return float(((sample - _through(sample, _range(low, high))) ** 2).mean())

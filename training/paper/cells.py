@@ -60,6 +60,7 @@ class Workshop:
             wanted = identity(backbone, self.corpus, cell.recipe)
         wanted |= {
             "backbone": backbone.checkpoint.sha256,
+            "tokenizer": backbone.checkpoint.tokenizer_sha256,
             "layer": backbone.layer,
             "max_tokens": backbone.max_tokens,
         }

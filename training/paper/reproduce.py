@@ -57,8 +57,11 @@ class Reproduction:
             if not checkpoints:
                 raise LatteMixError(" ".join(comparison.left_out))
             rows = [row for row in self.table.rows if row.backbone in checkpoints]
+            plan = self._plan(rows, checkpoints, comparison)
+            if not plan:
+                raise LatteMixError(" ".join(comparison.left_out))
             measure = self._words if self.table.is_of_words else self._sentences
-            measure(self._plan(rows, checkpoints, comparison), comparison, tell)
+            measure(plan, comparison, tell)
         return comparison
 
     def _open(self, opened: ExitStack, comparison: Comparison) -> dict[str, Checkpoint]:

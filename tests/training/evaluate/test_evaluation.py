@@ -53,7 +53,8 @@ def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
     assert rows["served, js"].count("±") == rows["pooling, mean"].count("±") == 0
     stsb, year, sick, average = map(float, rows["served, js"].split(" | "))
     assert average == pytest.approx((year + sick) / 2, abs=0.01)  # what is chosen on counts not
-    differences = tables["Differences in Spearman x100, 95 % paired bootstrap"]
+    title = "Differences in Spearman x100, 95 % paired bootstrap (of the first seeds)"
+    differences = tables[title]
     assert len(differences) == 5 + 2  # each metric and the mean, the recommended and two controls
     assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over parts"}
     recorded = Head.load(head_directory).spec.evaluation
@@ -101,7 +102,7 @@ def test_the_papers_baselines_are_measured(
     options = ["--head", tmp_path / "head", "--data", file, "--backbone", backbone]
     assert run(monkeypatch, "evaluate", *options, "--cache", tmp_path / "cache") == 0
     out = capsys.readouterr().out
-    assert "|  | sts-dev |" in out
+    assert "|  | stsb-dev |" in out  # known by its file's name
     assert f"| mixture, {metric} |" in out
 
 
@@ -160,3 +161,54 @@ def test_another_backbone_than_the_models(
     evaluation = Evaluation([data], ["stsb"], cache, model=store.open("tiny"), backbone=str(other))
     with pytest.raises(LatteMixError, match=r"trained on .* with weights of SHA-256"):
         evaluation.run()
+
+
+def test_heads_that_differ_in_more_than_their_seed(
+    encoded: Encoded,
+    recipe: Recipe,
+    head_directory: Path,
+    data: Path,
+    tmp_path: Path,
+    cache: VectorCache,
+) -> None:
+    other = recipe.model_copy(update={"steps": 31, "seed": 1})
+    make_head(encoded, other, "x", progress=False).save(tmp_path / "other")
+    evaluation = Evaluation([data], ["stsb"], cache, heads=[head_directory, tmp_path / "other"])
+    with pytest.raises(LatteMixError, match="these differ in steps: evaluate each by itself"):
+        evaluation.run()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--controls"], "--controls are of a head"),
+        (["--record"], "--record keeps scores in a head"),
+    ],
+)
+def test_what_needs_a_head_says_so(
+    monkeypatch: pytest.MonkeyPatch, data: Path, backbone: Path, options: list[str], says: str
+) -> None:
+    code = run(monkeypatch, "evaluate", "--data", data, "--backbone", backbone, *options)
+    assert says in str(code)
+
+
+def test_a_head_has_its_own_layer(
+    monkeypatch: pytest.MonkeyPatch, data: Path, head_directory: Path
+) -> None:
+    code = run(monkeypatch, "evaluate", "--data", data, "--head", head_directory, "--layer", 1)
+    assert "--layer is for a backbone alone" in str(code)
+
+
+def test_a_shipped_model_is_measured_as_served_though_its_backbone_is_gone(
+    data: Path,
+    cache: VectorCache,
+    store: Store,
+    head_directory: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(head_directory, tmp_path / "heads" / "tiny")
+    monkeypatch.setattr("training.evaluate.evaluation.HEADS", tmp_path / "heads")
+    monkeypatch.chdir(tmp_path)
+    report = Evaluation([data], ["stsb"], cache, model=store.open("tiny")).run()
+    assert {aggregation for aggregation, _ in report.scores} == {"served"}

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from model_store import LatteMixError
 from training.evaluate import hub
+from training.evaluate.sets import collect
 
 ROWS = [
     {"sentence1": "one", "sentence2": "two", "score": 3.5},
@@ -29,25 +30,21 @@ def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (stsb / "test.jsonl").write_text(lines)
     parquet.write_table(pyarrow.Table.from_pylist(ROWS), sick / "test-00000-of-00001.parquet")
 
-    def listed(self: object, repository: str, repo_type: str) -> list[str]:
+    def fetched(repository: str, repo_type: str, allow_patterns: list[str]) -> str:
         assert repo_type == "dataset"
         folder = tmp_path / repository
         if not folder.exists():
             raise OSError("401 Client Error\nand more")
-        return [str(path.relative_to(folder)) for path in folder.rglob("*.*")]
+        return str(folder)
 
-    def fetched(repository: str, name: str, repo_type: str) -> str:
-        assert repo_type == "dataset"
-        return str(tmp_path / repository / name)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", listed)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetched)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetched)
     return tmp_path
 
 
 @pytest.mark.usefixtures("repositories")
 def test_sets_by_name_in_every_form_they_are_published_in() -> None:
-    found, left_out = hub.read_sets(["stsb", "stsb-dev", "sick-r", "sts12", "stsb-train", "sts99"])
+    names = ["stsb", "stsb-dev", "sick-r", "sts12", "stsb-train", "sts99"]
+    found, left_out = collect([*hub.readers([hub.HUB], names)])
     assert [pairs.name for pairs in found] == ["stsb", "stsb-dev", "sick-r"]
     for pairs in found:
         assert (pairs.a, pairs.gold) == (["one", "three", "five"], [3.5, 0, 1])
@@ -63,12 +60,23 @@ def test_sets_by_name_in_every_form_they_are_published_in() -> None:
 @pytest.mark.usefixtures("repositories")
 def test_nothing_of_it_is_there() -> None:
     with pytest.raises(LatteMixError, match="nothing to evaluate on"):
-        hub.read_sets(["sts12"])
+        collect([*hub.readers([hub.HUB], ["sts12"])])
+
+
+@pytest.mark.usefixtures("repositories")
+def test_a_split_in_several_files_beside_a_file_of_ones_own(
+    repositories: Path, tmp_path: Path
+) -> None:
+    more = repositories / "mteb/sickr-sts/data/test-00001-of-00002.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(ROWS[:2]), more)
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("1\ta\tb\n2\tc\td\n3\te\tf\n")
+    (sick, own), _ = collect([*hub.readers([hub.HUB, mine], ["sick-r"])])
+    assert (len(sick), len(own)) == (5, 3)
 
 
 def test_a_folder_called_hub_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert hub.meant([hub.HUB])
-    assert not hub.meant([hub.HUB, Path("mine.tsv")])
     (tmp_path / "hub").mkdir()
-    assert not hub.meant([hub.HUB])
+    with pytest.raises(LatteMixError, match="hub has no stsbenchmark"):
+        collect([*hub.readers([hub.HUB], ["stsb"])])

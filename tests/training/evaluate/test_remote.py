@@ -44,8 +44,16 @@ def test_a_pair_the_server_refuses_costs_only_itself(client: httpx.Client) -> No
         assert np.isfinite(scores).all()
         assert scores[4] == scores[6] == np.delete(scores, [4, 6]).min(), metric
     assert len(remote.left_out) == 2
-    assert "mine: http://testserver refused a pair: pairs[0]" in remote.left_out[0]
+    assert (
+        "mine: http://testserver refused a pair, which is taken as least alike: pairs[0]"
+        in remote.left_out[0]
+    )
     assert "LATTEMIX_MAX_CHARACTERS" in remote.left_out[0]
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(LatteMixError, match="http://HOST:PORT does not answer"):
+        Remote("http://HOST:PORT")
 
 
 def test_nobody_answers() -> None:

@@ -80,6 +80,14 @@ def test_what_is_not_there_does_not_stop_what_is(data: Path, tmp_path: Path) -> 
     ]
 
 
+def test_two_sets_of_one_name(data: Path, tmp_path: Path) -> None:
+    again = tmp_path / "sts-dev.csv"
+    again.write_text((data / "stsbenchmark" / "sts-dev.csv").read_text())
+    found, left_out = sets.read_sets([data, again], ["stsb-dev"])
+    assert [pairs.name for pairs in found] == ["stsb-dev"]
+    assert left_out == ["stsb-dev: there is a set of that name already; rename the file."]
+
+
 def test_nothing_to_evaluate_on(data: Path) -> None:
     with pytest.raises(LatteMixError, match=r"nothing to evaluate on\. sts12: .* has no STS12"):
         sets.read_sets([data], ["sts12"])
