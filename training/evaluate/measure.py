@@ -34,11 +34,10 @@ def measure(
     measures: Sequence[Measure],
     recommended: str | None = None,
     left_out: Sequence[str] = (),
-    progress: bool = True,
 ) -> Report:
     """Measure everything on every set."""
     report = Report(list(sets), recommended, list(left_out))
-    for pairs in tqdm(sets, desc="Evaluating", unit="set", disable=None if progress else True):
+    for pairs in tqdm(sets, desc="Evaluating", unit="set", disable=None):
         for each in measures:
             for way, scores in each(pairs):
                 report.add(way, pairs.name, scores)

@@ -1,6 +1,5 @@
 """What enters each product of a graph: measured on sentences, so that bytes can stand for it."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,15 +32,13 @@ def sentences() -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def calibrate(
-    checkpoint: Checkpoint, head: Head, texts: Sequence[str] | None = None
-) -> dict[str, Range]:
+def calibrate(checkpoint: Checkpoint, head: Head) -> dict[str, Range]:
     """The range of what enters each product, by the product's name; not of those that lose much."""
     session, observed = _observing(checkpoint, head)
     names = list(dict.fromkeys(name for name, _ in observed.values()))
     found: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
     tokenizer = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens)
-    for tokens in tokenizer(texts or sentences()):
+    for tokens in tokenizer(sentences()):
         ids = np.array([tokens.ids])  # one at a time: padding would be measured, too
         pool = np.full((1, 1, ids.size), 1 / ids.size, np.float32)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "pool": pool}

@@ -1,6 +1,7 @@
 import csv
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,19 +23,24 @@ def data(tmp_path: Path) -> Path:
     return write_benchmarks(tmp_path / "data")
 
 
-def reproduction(
-    table: str, data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, **backbones: Path
-) -> Reproduction:
-    return Reproduction(
-        PublishedTable.load(table),
-        data.parent / "out",
-        data,
-        [corpus],
-        {name.replace("_", "-"): str(path) for name, path in backbones.items()},
-        recipe,
-        cache,
-        seeds=2,
-    )
+Reproduce = Callable[..., Reproduction]
+
+
+@pytest.fixture
+def reproduction(data: Path, corpus: Path, cache: VectorCache, recipe: Recipe) -> Reproduce:
+    def make(table: str, recipe: Recipe = recipe, **backbones: Path) -> Reproduction:
+        return Reproduction(
+            PublishedTable.load(table),
+            data.parent / "out",
+            data,
+            [corpus],
+            {name.replace("_", "-"): str(path) for name, path in backbones.items()},
+            recipe,
+            cache,
+            seeds=2,
+        )
+
+    return make
 
 
 def silence(message: str) -> None:
@@ -42,9 +48,9 @@ def silence(message: str) -> None:
 
 
 def test_a_table_beside_the_papers(
-    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
+    reproduction: Reproduce, data: Path, cache: VectorCache, backbone: Path
 ) -> None:
-    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+    wanted = reproduction("vae", BERT_Base=backbone)
     comparison = wanted.run(silence)
     (table,) = comparison.tables()
     assert table.columns == ["sick-r", "stsb", "average"]
@@ -62,12 +68,7 @@ def test_a_table_beside_the_papers(
 
 
 def test_rows_that_are_the_same_cell_are_trained_once(
-    data: Path,
-    corpus: Path,
-    cache: VectorCache,
-    recipe: Recipe,
-    backbone: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    reproduction: Reproduce, recipe: Recipe, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
     make = cells.make_head
@@ -78,12 +79,12 @@ def test_rows_that_are_the_same_cell_are_trained_once(
 
     monkeypatch.setattr(cells, "make_head", counted)
     paper = recipe.model_copy(update={"classes": 20, "latent_dims": 16, "temperature": 0.3})
-    wanted = reproduction("hyperparameters", data, corpus, cache, paper, BERT_Base=backbone)
+    wanted = reproduction("hyperparameters", paper, BERT_Base=backbone)
     first = wanted.run(silence)
     # 3 AE, 3 Normal, 3 depths, 4 numbers of classes, of dims, 4 temperatures; the defaults once.
     assert len(trained) == 2 * (3 + 3 + 3 + 3 + 3 + 3)
     assert first.left_out[0].startswith("sts12: ")
-    again = reproduction("hyperparameters", data, corpus, cache, paper, BERT_Base=backbone)
+    again = reproduction("hyperparameters", paper, BERT_Base=backbone)
     assert again.run(silence).values == first.values
     assert len(trained) == 36  # nothing more
     (out,) = {path.parent.parent for path in wanted.out.glob("cells/*/scores.json")}
@@ -93,12 +94,7 @@ def test_rows_that_are_the_same_cell_are_trained_once(
 
 
 def test_a_grid_that_was_interrupted_goes_on(
-    data: Path,
-    corpus: Path,
-    cache: VectorCache,
-    recipe: Recipe,
-    backbone: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    reproduction: Reproduce, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = []
     score = cells.head_scores
@@ -110,7 +106,7 @@ def test_a_grid_that_was_interrupted_goes_on(
         return score(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cells, "head_scores", interrupted)
-    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+    wanted = reproduction("vae", BERT_Base=backbone)
     with pytest.raises(KeyboardInterrupt):
         wanted.run(silence)
     comparison = wanted.run(silence)
@@ -118,10 +114,8 @@ def test_a_grid_that_was_interrupted_goes_on(
     assert len(comparison.values) == 10 * 2
 
 
-def test_other_data_is_scored_anew(
-    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
-) -> None:
-    wanted = reproduction("pooling", data, corpus, cache, recipe, BERT_Base=backbone)
+def test_other_data_is_scored_anew(reproduction: Reproduce, data: Path, backbone: Path) -> None:
+    wanted = reproduction("pooling", BERT_Base=backbone)
     before = wanted.run(silence)
     path = data / "stsbenchmark" / "sts-test.csv"
     lines = path.read_text().splitlines()
@@ -132,12 +126,8 @@ def test_other_data_is_scored_anew(
     assert after.values[method, "stsb"] != before.values[method, "stsb"]
 
 
-def test_what_is_not_here_is_listed_not_invented(
-    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
-) -> None:
-    wanted = reproduction(
-        "pooling", data, corpus, cache, recipe, BERT_Base=backbone, GloVe=Path("none.txt")
-    )
+def test_what_is_not_here_is_listed_not_invented(reproduction: Reproduce, backbone: Path) -> None:
+    wanted = reproduction("pooling", BERT_Base=backbone, GloVe=Path("none.txt"))
     comparison = wanted.run(silence)
     assert {row.backbone for row in comparison.rows} == {"BERT-Base"}
     assert comparison.left_out[0].startswith("GloVe: There is no backbone 'none.txt'")
@@ -145,15 +135,13 @@ def test_what_is_not_here_is_listed_not_invented(
         "BERT-Large is not given: name it with --backbone "
         "BERT-Large=google-bert/bert-large-uncased, or another in its place."
     )
-    nothing = reproduction("pooling", data, corpus, cache, recipe)
+    nothing = reproduction("pooling")
     with pytest.raises(LatteMixError, match="GloVe is not given"):
         nothing.run(silence)
 
 
-def test_layers_a_backbone_does_not_have(
-    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
-) -> None:
-    wanted = reproduction("layers-base", data, corpus, cache, recipe, BERT_Base=backbone)
+def test_layers_a_backbone_does_not_have(reproduction: Reproduce, backbone: Path) -> None:
+    wanted = reproduction("layers-base", BERT_Base=backbone)
     comparison = wanted.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
     absent = [note for note in comparison.left_out if "has 2 layers, so layer 3" in note]
@@ -163,14 +151,13 @@ def test_layers_a_backbone_does_not_have(
 
 
 def test_words_layer_by_layer(
+    reproduction: Reproduce,
     data: Path,
-    corpus: Path,
     cache: VectorCache,
-    recipe: Recipe,
     backbone: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = reproduction("words-base", data, corpus, cache, recipe, BERT_Base=backbone)
+    wanted = reproduction("words-base", BERT_Base=backbone)
     comparison = wanted.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
     assert comparison.columns == ["simlex999"]
@@ -183,12 +170,10 @@ def test_words_layer_by_layer(
     assert wanted.run(silence).values == comparison.values
 
 
-def test_wrong_requests(
-    data: Path, corpus: Path, cache: VectorCache, recipe: Recipe, backbone: Path
-) -> None:
+def test_wrong_requests(reproduction: Reproduce, backbone: Path) -> None:
     with pytest.raises(LatteMixError, match="The paper has no backbone 'ELMo': choose among GloVe"):
-        reproduction("vae", data, corpus, cache, recipe, ELMo=backbone)
-    wanted = reproduction("vae", data, corpus, cache, recipe, BERT_Base=backbone)
+        reproduction("vae", ELMo=backbone)
+    wanted = reproduction("vae", BERT_Base=backbone)
     without = Reproduction(**{**vars(wanted), "corpus": []})
     with pytest.raises(LatteMixError, match="needs heads to be trained: give --corpus"):
         without.run(silence)
