@@ -1,18 +1,21 @@
 """One error shape, `{"error", "error_type"}`, and one table of status codes."""
 
-from typing import Literal, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from app.engine.worker import OverloadedError
+from app.engine.engine import InferenceError, OverloadedError, UnavailableError
 from app.similarity import MetricError
 
 ErrorType = Literal[
     "Empty",
+    "Unauthorized",
     "NotFound",
     "MethodNotAllowed",
     "TooLarge",
@@ -20,17 +23,20 @@ ErrorType = Literal[
     "Backend",
     "Overloaded",
     "Internal",
+    "Unhealthy",
 ]
 
 ERRORS: dict[ErrorType, tuple[int, str]] = {
     "Empty": (400, "There is nothing to work on: an empty list, or a text without content."),
+    "Unauthorized": (401, "A key is needed, and none that the service takes was sent."),
     "NotFound": (404, "There is no such endpoint."),
     "MethodNotAllowed": (405, "The endpoint does not take this method."),
-    "TooLarge": (413, "The body, or the number of sentences in it, is over its limit."),
+    "TooLarge": (413, "The body, the number of sentences or one of them is over its limit."),
     "Validation": (422, "A field is missing, unknown or of the wrong kind; the message names it."),
     "Backend": (424, "The model failed on this request."),
     "Overloaded": (429, "Too many requests are waiting; `Retry-After` says when to try again."),
     "Internal": (500, "A fault of the service's own."),
+    "Unhealthy": (503, "The model does not answer, or not in time, or the service is stopping."),
 }
 
 
@@ -49,7 +55,18 @@ class ApiError(HTTPException):
         self.error_type = error_type
 
 
-def documented(*error_types: ErrorType) -> dict[int | str, dict[str, object]]:
+MODEL_ERRORS: tuple[ErrorType, ...] = (
+    "Empty",
+    "Unauthorized",
+    "TooLarge",
+    "Validation",
+    "Backend",
+    "Overloaded",
+    "Unhealthy",
+)
+
+
+def documented(*error_types: ErrorType) -> dict[int | str, dict[str, Any]]:
     """OpenAPI's `responses` for an endpoint that can fail in these ways."""
     described = [ERRORS[kind] for kind in error_types]
     return {code: {"model": ErrorResponse, "description": text} for code, text in described}
@@ -57,50 +74,92 @@ def documented(*error_types: ErrorType) -> dict[int | str, dict[str, object]]:
 
 def install(app: FastAPI) -> None:
     """Give every failure the one shape."""
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
-        if isinstance(error, ApiError):
-            return _answer(error)
-        if error.status_code == 404:
-            return _answer(
-                ApiError("NotFound", f"There is nothing at {request.url.path}: see /docs.")
-            )
-        if error.status_code == 405:
-            message = f"{request.url.path} does not take {request.method}: see /docs."
-            return _answer(
-                ApiError("MethodNotAllowed", message, cast(dict[str, str], error.headers))
-            )
-        return _answer(ApiError("Validation", "The body is not valid JSON."))  # FastAPI's 400
-
-    @app.exception_handler(RequestValidationError)
-    async def validation(request: Request, error: RequestValidationError) -> JSONResponse:
-        first, *rest = error.errors()
-        more = f" (and {len(rest)} more)" if rest else ""
-        return _answer(ApiError("Validation", f"{_sentence(first)}{more}."))
-
-    @app.exception_handler(MetricError)
-    async def metric(request: Request, error: MetricError) -> JSONResponse:
-        return _answer(ApiError("Validation", f"metrics: {error}"))
-
-    @app.exception_handler(OverloadedError)
-    async def overloaded(request: Request, error: OverloadedError) -> JSONResponse:
-        return _answer(ApiError("Overloaded", str(error), {"Retry-After": "1"}))
-
-    @app.exception_handler(Exception)
-    async def internal(request: Request, error: Exception) -> JSONResponse:
-        return _answer(ApiError("Internal", "The service failed; its log says why."))
+    for kind, translate in _TRANSLATIONS.items():
+        app.add_exception_handler(kind, _handler(translate))
+    app.add_exception_handler(ClientDisconnect, _gone)
 
 
-def _answer(error: ApiError) -> JSONResponse:
+def answer(error: ApiError) -> JSONResponse:
+    """The response to a failed request."""
     body = ErrorResponse(error=error.detail, error_type=error.error_type)
     return JSONResponse(body.model_dump(), error.status_code, error.headers)
+
+
+def _handler(
+    translate: Callable[[Request, Any], ApiError],
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handle(request: Request, error: Exception) -> Response:
+        translated = translate(request, error)
+        request.state.trace.error_type = translated.error_type
+        return answer(translated)
+
+    return handle
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; the log does
+
+
+def _http(request: Request, error: HTTPException) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    path = request.url.path
+    if error.status_code == 404:
+        return ApiError("NotFound", f"There is nothing at {path}: see /docs.")
+    if error.status_code == 405:
+        headers = cast(dict[str, str], error.headers)
+        return ApiError(
+            "MethodNotAllowed", f"{path} does not take {request.method}: see /docs.", headers
+        )
+    return ApiError("Validation", "The body is not valid JSON.")  # FastAPI's 400
+
+
+def _validation(request: Request, error: RequestValidationError) -> ApiError:
+    first, *rest = error.errors()
+    more = f" (and {len(rest)} more)" if rest else ""
+    return ApiError("Validation", f"{_sentence(first)}{more}.")
+
+
+def _metric(request: Request, error: MetricError) -> ApiError:
+    return ApiError("Validation", str(error))
+
+
+def _overloaded(request: Request, error: OverloadedError) -> ApiError:
+    return ApiError("Overloaded", str(error), {"Retry-After": str(error.retry_after)})
+
+
+def _inference(request: Request, error: InferenceError) -> ApiError:
+    return ApiError("Backend", str(error))
+
+
+def _unavailable(request: Request, error: UnavailableError) -> ApiError:
+    return ApiError("Unhealthy", str(error), {"Retry-After": "1"})
+
+
+def _internal(request: Request, error: Exception) -> ApiError:
+    # This answer is made outside the layer that gives the others theirs.
+    headers = {"x-request-id": request.state.trace.request_id}
+    return ApiError("Internal", "The service failed; its log says why.", headers)
+
+
+_TRANSLATIONS: dict[type[Exception], Callable[[Request, Any], ApiError]] = {
+    HTTPException: _http,
+    RequestValidationError: _validation,
+    MetricError: _metric,
+    OverloadedError: _overloaded,
+    InferenceError: _inference,
+    UnavailableError: _unavailable,
+    Exception: _internal,
+}
 
 
 def _sentence(problem: dict[str, object]) -> str:
     """`pairs[3][0]: Input should be a valid string`, never echoing a value."""
     place = ""
-    for part in cast(tuple[str | int, ...], problem["loc"])[1:]:
+    parts = cast(tuple[str | int, ...], problem["loc"])[1:]
+    if parts[:1] in (("(pairs)",), ("(source)",)):
+        parts = parts[1:]  # which of two bodies it was taken for
+    for part in parts:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
     if problem["type"] == "json_invalid":
         return "The body is not valid JSON"

@@ -1,42 +1,74 @@
 """A listening socket, a loaded model and uvicorn, from start to a clean stop."""
 
+import asyncio
+import math
 import signal
 import socket
 import sys
+import time
 
 import uvicorn
+from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
 
+from app.engine import Engine
+from app.observe import logs
 from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
 _BACKLOG = 2048
-_GRACE_SECONDS = 30
+_LAST_ANSWERS_SECONDS = 5
 
 
 def run(settings: Settings) -> None:
     """Serve until told to stop; raise `LatteMixError` if that cannot begin."""
+    logs.configure(settings.log_level, settings.log_format)
+    # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
+    threadpool_limits(limits=1, user_api="blas")
     # The port first: finding it taken should not cost a model load.
     listener = _listen(settings)
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level=settings.log_level,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-    )
+    app = create_app(settings)
     # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, lambda *_: sys.exit(0))
-    _Server(config).run(sockets=[listener])
+    _Server(app, settings).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Says what to try once it really answers."""
+    """Says what to try once it really answers, and stops without losing what it accepted."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        grace = math.ceil(settings.grace_seconds) + _LAST_ANSWERS_SECONDS
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=grace)
+        super().__init__(config)
+        self._engine: Engine = app.state.service.engine
+        self._settings = settings
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             print(_things_to_try(host, port), file=sys.stderr, flush=True)
+
+    async def main_loop(self) -> None:
+        """Serve until a signal; after SIGTERM a while longer, but no longer ready.
+
+        So a load balancer learns to send requests elsewhere before they would be refused here.
+        Another signal ends the wait.
+        """
+        await super().main_loop()
+        self._engine.draining = True
+        end = time.monotonic() + self._settings.drain_seconds
+        while self._captured_signals == [signal.SIGTERM] and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, finish what was accepted, and answer 503 to what takes too long."""
+        loop = asyncio.get_running_loop()
+        given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
+        await super().shutdown(sockets)
+        given_up.cancel()
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -1,42 +1,80 @@
 """The application: settings and a loaded model in, an ASGI app out."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
+from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__, errors
-from app.engine import Encoder
-from app.engine.worker import Worker
+from app.engine import Encoder, Engine
+from app.keys import Keys, RequireKey
 from app.limits import BodyLimit
-from app.routes import embed, similarity, status
+from app.observe import Metrics, Observe, tracing
+from app.routes import embed, rank, similarity, status
 from app.routes.common import Service
 from app.settings import Settings, load_settings
 
 _DESCRIPTION = """\
 Semantic similarity with latent categorical mixtures. A sentence is represented by the average of
 its tokens' latent distributions; two sentences are compared by comparing those mixtures.
+
+Every answer carries `x-request-id` and, in milliseconds, `x-total-time`; those of the model also
+`x-tokenization-time`, `x-queue-time`, `x-inference-time`, `x-compute-tokens` (computed for this
+request) and `x-truncated-inputs`.
 """
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Load the model and return the service; raise `LatteMixError` if it cannot be served."""
     settings = settings or load_settings()
-    encoder = Encoder.load(settings)
-    worker = Worker(settings.max_waiting)
+    keys = Keys.load(settings)
+    metrics = Metrics()
+    endpoint = settings.otlp_endpoint
+    tracer = tracing.start(endpoint, __version__) if endpoint else None
+    engine = Engine(Encoder.load(settings), settings, metrics.observe_batch)
+    encoder, manifest = engine.encoder, engine.encoder.manifest
+    metrics.describe(manifest.name, manifest.precision, encoder.provider, __version__)
+    metrics.watch(
+        queue_sentences=lambda: engine.queue.sentences,
+        queue_tokens=lambda: engine.queue.tokens,
+        cache_bytes=lambda: engine.cache.bytes,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        encoder.stop()
-        worker.close()
+        await asyncio.to_thread(engine.close)
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
 
-    app = FastAPI(
-        title="Latte-Mix", version=__version__, description=_DESCRIPTION, lifespan=lifespan
+    # Its pages of documentation bring their scripts along instead of fetching them from others.
+    app = FastAPIOffline(
+        title="Latte-Mix",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
     )
-    app.state.service = Service(settings, encoder, worker)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.state.service = Service(settings, engine, metrics)
     errors.install(app)
-    for family in (similarity, embed, status):
-        app.include_router(family.router)
+    # Said here for the documentation; `RequireKey` asks for it, before a body is read.
+    bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
+    for family in (similarity, embed, rank, status):
+        app.include_router(family.router, dependencies=bearer if family is not status else [])
+    # The last one added is the first to see a request.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(RequireKey, keys=keys)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    app.add_middleware(Observe, metrics=metrics, tracer=tracer)
     return app

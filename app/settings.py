@@ -1,10 +1,10 @@
 """Every knob of the service, in one place: environment LATTEMIX_*, or the flag of the same name."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from model_store import LatteMixError
 from model_store.store import default_root
@@ -12,6 +12,16 @@ from model_store.store import default_root
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 
 _PREFIX = "LATTEMIX_"
+
+
+def _listed(value: object) -> object:
+    """`a, b` as a variable spells a list."""
+    if not isinstance(value, str):
+        return value
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+Listed = (NoDecode, BeforeValidator(_listed))
 
 
 class Settings(BaseSettings):
@@ -32,19 +42,47 @@ class Settings(BaseSettings):
     threads: int = Field(
         0, ge=0, le=1024, description="Threads of one inference; 0 is one per core."
     )
-    token_budget: int = Field(1024, ge=1, description="Tokens in one batch, padding included.")
+    token_budget: int = Field(
+        0, ge=0, description="Tokens in one batch, padding included; 0 is by the device."
+    )
     max_inputs: int = Field(1024, ge=2, description="Most sentences in one request.")
     max_characters: int = Field(100_000, ge=1, description="Most characters in one sentence.")
     max_body_bytes: int = Field(4_000_000, ge=1, description="Largest request body, in bytes.")
-    max_waiting: int = Field(256, ge=1, description="Most requests waiting for the model.")
+    max_requests: int = Field(512, ge=1, description="Most requests being worked on at once.")
+    max_waiting_tokens: int = Field(
+        65_536, ge=1, description="Tokens waiting for the model above which requests are refused."
+    )
+    cache_bytes: int = Field(
+        256_000_000, ge=0, description="Memory for mixtures of recent sentences; 0 keeps none."
+    )
+    request_timeout: float = Field(
+        60, gt=0, description="Seconds after which a request is given up."
+    )
+    drain_seconds: float = Field(
+        2, ge=0, description="Seconds from SIGTERM, and not ready, until no more is accepted."
+    )
+    grace_seconds: float = Field(
+        30, ge=0, description="Seconds given then to what was accepted, before it is answered 503."
+    )
+    api_keys: Annotated[tuple[SecretStr, ...], *Listed] = Field(
+        (), description="Bearer keys that may use the service, with commas; none: anyone."
+    )
+    api_keys_file: Path | None = Field(None, description="File of such keys, one a line.")
+    cors_origins: Annotated[tuple[str, ...], *Listed] = Field(
+        (), description="Web origins whose pages may call the service, with commas; `*` is any."
+    )
+    otlp_endpoint: str | None = Field(
+        None, description="OpenTelemetry collector that traces are sent to; needs `lattemix[otel]`."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much the server says of itself."
     )
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or JSON.")
 
-    @field_validator("store")
+    @field_validator("store", "api_keys_file")
     @classmethod
-    def _expand_home(cls, store: Path) -> Path:
-        return store.expanduser()
+    def _expand_home(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser()
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -1,6 +1,11 @@
-"""How alike two mixtures are. Higher is always more similar."""
+"""How alike mixtures are, two by two or all with all. Higher is always more similar.
 
-from collections.abc import Callable
+A metric is how a sentence becomes a vector (`_embed`) and how two vectors compare (`_RULES`).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,89 +13,213 @@ from numpy.typing import NDArray
 from model_store import LatteMixError, Metric
 
 Mixtures = NDArray[np.float32]  # [N, L, C]: N sentences, L distributions over C classes
+Centre = NDArray[np.float32]  # [L, C]: the mean of sqrt(mixture) over the training sentences
+Vectors = NDArray[np.float64]  # [N, D]
 Scores = NDArray[np.float64]  # [N]
+Float = TypeVar("Float", np.float32, np.float64)
+
+# Sentences compared at once. Pairs stay in the processor's cache; all with all share the cost of
+# their vectors, and take 60 to 90 MB beside the result for 128 dims of 20 classes.
+_PAIRS, _TABLE = 64, 1024
 
 
 class MetricError(LatteMixError):
     """The metric asked for needs something this model does not have."""
 
 
-def cosine(a: Mixtures, b: Mixtures) -> Scores:
-    """Cosine of the flattened mixtures: in [0, 1], since probabilities are not negative."""
-    return _cosine(_flat(a), _flat(b))
-
-
-def js(a: Mixtures, b: Mixtures) -> Scores:
-    """1 - Jensen-Shannon divergence in bits, averaged over the latent dims: in [0, 1]."""
-    p, q = a.astype(np.float64), b.astype(np.float64)
-    divergence: NDArray[np.float64] = (
-        _entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2
-    )  # [N, L]
-    scores: Scores = 1 - divergence.mean(axis=-1).clip(0, 1)
-    return scores
-
-
-def l2(a: Mixtures, b: Mixtures) -> Scores:
-    """Minus the Euclidean distance of the flattened mixtures: in [-sqrt(2L), 0]."""
-    distance: Scores = np.linalg.norm(_flat(a) - _flat(b), axis=-1)
-    return 0 - distance  # not -distance: a zero would become -0
-
-
-def bhattacharyya(a: Mixtures, b: Mixtures) -> Scores:
-    """Bhattacharyya coefficient, sum of sqrt(p q), averaged over the latent dims: in [0, 1]."""
-    coefficient: Scores = _dot(np.sqrt(_flat(a)), np.sqrt(_flat(b))) / a.shape[-2]
-    return coefficient.clip(0, 1)
-
-
-def centred(a: Mixtures, b: Mixtures, centre: NDArray[np.float32]) -> Scores:
-    """Cosine of sqrt(mixture) - centre: in [-1, 1], near 0 for unrelated sentences.
-
-    `centre` [L, C] is the mean of sqrt(mixture) over the training sentences, what every sentence
-    has in common and so says nothing about two of them.
-    """
-    shift = centre.astype(np.float64).ravel()
-    return _cosine(np.sqrt(_flat(a)) - shift, np.sqrt(_flat(b)) - shift)
-
-
-_SIMPLE: dict[str, Callable[[Mixtures, Mixtures], Scores]] = {
-    "cosine": cosine,
-    "js": js,
-    "l2": l2,
-    "bhattacharyya": bhattacharyya,
-}
-
-
-def similarity(
-    metric: Metric, a: Mixtures, b: Mixtures, centre: NDArray[np.float32] | None = None
-) -> Scores:
-    """Similarity of `a[i]` and `b[i]` for every i, by the metric's name."""
-    if metric != "centred":
-        return _SIMPLE[metric](a, b)
-    if centre is None:
+def check(metric: Metric, centre: Centre | None) -> None:
+    """Raise `MetricError` if a model with this centre, or none, lacks what the metric needs."""
+    if metric == "centred" and centre is None:
         raise MetricError(
             "Metric 'centred' needs a model that carries a centre; this one does not."
         )
-    return centred(a, b, centre)
 
 
-def _flat(mixtures: Mixtures) -> NDArray[np.float64]:
-    return mixtures.reshape(len(mixtures), -1).astype(np.float64)  # [N, L*C]
+def similarity(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None = None) -> Scores:
+    """Similarity of `a[i]` and `b[i]` for every i.
+
+    - cosine, of the flattened mixtures: in [0, 1], since probabilities are not negative.
+    - bhattacharyya: the sum of sqrt(p q), averaged over the latent dims: in [0, 1].
+    - centred: cosine of sqrt(mixture) - centre: in [-1, 1], near 0 for unrelated sentences. The
+      centre is what every sentence has in common and so says nothing about two of them.
+    - l2: minus the Euclidean distance of the flattened mixtures: in [-sqrt(2L), 0].
+    - js: 1 - Jensen-Shannon divergence in bits, averaged over the latent dims: in [0, 1].
+    """
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} sentences cannot be paired with {len(b)}.")
+    rule, scores = _RULES[metric], np.empty(len(a))
+    for rows in _blocks(len(a), _PAIRS):
+        scores[rows] = rule.pairs(_embed(metric, a[rows], centre), _embed(metric, b[rows], centre))
+    return scores.clip(rule.low, rule.high)
 
 
-def _dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> Scores:
-    product: Scores = np.einsum("nd,nd->n", a, b)
-    return product
+def matrix(
+    metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None = None
+) -> NDArray[np.float32]:
+    """Similarity of `a[i]` and `b[j]` for every i and j: [N, M]. Half the work if `b is a`."""
+    rule, scores = _RULES[metric], np.empty((len(a), len(b)), np.float32)
+    for rows in _blocks(len(a), _TABLE):
+        x = _embed(metric, a[rows], centre)
+        for columns in _blocks(len(b), _TABLE):
+            if a is b and columns.start < rows.start:
+                scores[rows, columns] = scores[columns, rows].T
+                continue
+            y = x if a is b and columns == rows else _embed(metric, b[columns], centre)
+            scores[rows, columns] = rule.table(x, y).clip(rule.low, rule.high)
+    return scores
 
 
-def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> Scores:
-    """Cosine of each two rows; 0 where one of them is the zero vector, which has no direction."""
-    norms = np.sqrt(_dot(a, a) * _dot(b, b))
-    scores = np.divide(_dot(a, b), norms, out=np.zeros_like(norms), where=norms > 0)
-    return scores.clip(-1, 1)
+def vectors(metric: Metric, mixtures: Mixtures, centre: Centre | None = None) -> Vectors:
+    """Vectors [N, L*C] of length 1 whose dot product is the metric."""
+    if _RULES[metric].pairs is not _dots:
+        raise MetricError(
+            f"Metric '{metric}' is not a dot product, so it has no vectors; "
+            "cosine, bhattacharyya and centred do."
+        )
+    return _embed(metric, mixtures, centre)
 
 
-def _entropy(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Entropy in bits over the last axis, with 0 log 0 = 0."""
-    logarithm = np.log2(p, out=np.zeros_like(p), where=p > 0)
-    entropy: NDArray[np.float64] = -(p * logarithm).sum(axis=-1)
-    return entropy
+# The default metrics.
+cosine = partial(similarity, "cosine")
+js = partial(similarity, "js")
+
+
+def _blocks(length: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, length, size))
+
+
+def _embed(metric: Metric, mixtures: Mixtures, centre: Centre | None) -> Vectors:
+    """What stands for each sentence: [N, L*C], and for js [N, L, C]."""
+    latents = mixtures.shape[1]
+    flat = _flat(mixtures).astype(np.float64)  # a copy, changed in place
+    match metric:
+        case "cosine":
+            return _unit(flat)
+        case "bhattacharyya":
+            flat /= latents
+            return np.sqrt(flat, out=flat)
+        case "centred":
+            check(metric, centre)
+            assert centre is not None
+            np.sqrt(flat, out=flat)
+            flat -= centre.ravel()
+            return _unit(flat)
+        case "l2":
+            # Rounded to so few bits, 22 of them for 128 dims, that float64 holds sums of squares
+            # without error: a distance is the same however computed, and to oneself exactly 0.
+            scale = 2.0 ** ((51 - (latents - 1).bit_length()) // 2)
+            flat *= scale
+            np.rint(flat, out=flat)
+            flat /= scale
+            return flat
+        case "js":
+            return flat.reshape(mixtures.shape)
+
+
+def _flat(mixtures: NDArray[Float]) -> NDArray[Float]:
+    count, latents, classes = mixtures.shape
+    return mixtures.reshape(count, latents * classes)
+
+
+def _unit(rows: Vectors) -> Vectors:
+    """The rows, made of length 1; the zero vector has no direction and stays."""
+    norms = np.sqrt(np.vecdot(rows, rows))[:, None]
+    rows /= np.where(norms > 0, norms, 1)
+    return rows
+
+
+def _dots(x: Vectors, y: Vectors) -> Scores:
+    dots: Scores = np.vecdot(x, y)
+    return dots
+
+
+def _dot_table(x: Vectors, y: Vectors) -> Vectors:
+    table: Vectors = x @ y.T
+    return table
+
+
+def _l2(x: Vectors, y: Vectors) -> Scores:
+    distances: Scores = np.linalg.norm(x - y, axis=-1)
+    return 0 - distances  # not -distances: a zero would become -0
+
+
+def _l2_table(x: Vectors, y: Vectors) -> Vectors:
+    return 0 - np.sqrt(_squares(x, y))
+
+
+def _js(p: Vectors, q: Vectors) -> Scores:
+    # With f(s) = sum s log s, the divergence is half of (f(2p) + f(2q)) / 2 - f(p + q): f is
+    # convex, and this is by how much. It is 0 between equals even where they do not add up to 1.
+    def f(s: Vectors) -> Scores:
+        s = _flat(s)
+        logarithm = np.maximum(s, 1e-300)  # 0 log 0 = 0
+        return _dots(s, np.log2(logarithm, out=logarithm))
+
+    divergence = ((f(2 * p) + f(2 * q)) / 2 - f(p + q)) / 2  # added over the latent dims
+    scores: Scores = 1 - divergence / p.shape[1]
+    return scores
+
+
+def _js_table(p: Vectors, q: Vectors) -> Vectors:
+    # A logarithm for every class of every pair is slow. But 1/s is the integral of exp(-ts) over
+    # t > 0, so s log s, up to a linear term, is that of exp(-ts) / t^2, and the divergence that of
+    # (exp(-tp) - exp(-tq))^2 / (4 t^2): squared distances, which a matrix product computes.
+    if len(p) == 1 or len(q) == 1:  # there are fewer logarithms than there would be exponentials
+        return _js(p, q).reshape(len(p), len(q))
+    divergence = np.zeros((len(p), len(q)))
+    for t, weight in _QUADRATURE:
+        x = _saturation(p, t)
+        divergence += weight * _squares(x, x if q is p else _saturation(q, t))
+    table: Vectors = 1 - divergence / p.shape[1]
+    return table
+
+
+def _quadrature(nodes: int) -> list[tuple[float, float]]:
+    """Where `_js_table` takes its integrand, and with what weight.
+
+    Gauss-Legendre over x in (0, 1) with t = 100 x / (1 - x)^4, since probabilities are of any
+    magnitude and it takes a large t to tell small ones apart. With 24 nodes the divergence of any
+    two mixtures is off by less than 2e-7 for 20 classes and 1e-6 for 100.
+    """
+    x, width = np.polynomial.legendre.leggauss(nodes)
+    x, width = (x + 1) / 2, width / 2
+    t = 100 * x / (1 - x) ** 4
+    slope = 100 * (1 + 3 * x) / (1 - x) ** 5  # dt / dx
+    weight = width * slope / (4 * np.log(2) * t**2)  # bits
+    return list(zip(t.tolist(), weight.tolist(), strict=True))
+
+
+_QUADRATURE = _quadrature(24)
+
+
+def _saturation(p: Vectors, t: float) -> NDArray[np.float32]:
+    """1 - exp(-tp), [N, L*C]: as far apart as exp(-tp), but small where t is, so more precise."""
+    out = _flat(p).astype(np.float32)
+    out *= -t
+    np.exp(out, out=out)
+    return np.subtract(1, out, out=out)
+
+
+def _squares(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
+    """Squared distance of every row of `x` to every row of `y`: [N, M]."""
+    squares: NDArray[Float] = np.vecdot(x, x)[:, None] + np.vecdot(y, y)
+    squares -= 2 * (x @ y.T)
+    return squares
+
+
+class _Rule(NamedTuple):
+    """How vectors compare, row by row [N] or every row with every other [N, M], and the range."""
+
+    pairs: Callable[[Vectors, Vectors], Scores]
+    table: Callable[[Vectors, Vectors], Vectors]
+    low: float
+    high: float
+
+
+_RULES: dict[Metric, _Rule] = {
+    "cosine": _Rule(_dots, _dot_table, 0, 1),
+    "bhattacharyya": _Rule(_dots, _dot_table, 0, 1),
+    "centred": _Rule(_dots, _dot_table, -1, 1),
+    "l2": _Rule(_l2, _l2_table, -np.inf, 0),
+    "js": _Rule(_js, _js_table, 0, 1),
+}

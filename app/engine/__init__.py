@@ -1,6 +1,7 @@
 """From text to mixtures."""
 
 from app.engine.encoder import Encoder, Encoding
+from app.engine.engine import Engine
 from app.engine.tokenization import EmptyTextError, TextError
 
-__all__ = ["EmptyTextError", "Encoder", "Encoding", "TextError"]
+__all__ = ["EmptyTextError", "Encoder", "Encoding", "Engine", "TextError"]

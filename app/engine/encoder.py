@@ -1,6 +1,6 @@
 """Text to mixtures: tokenize, batch by similar length, run, put back in order."""
 
-import threading
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.engine.session import Session, likely_device
-from app.engine.tokenization import EmptyTextError, Tokenizer, Tokens
+from app.engine.tokenization import EmptyTextError, Side, Tokenizer, Tokens
 from app.settings import Provider, Settings
-from model_store import Artifact, ArtifactError, LatteMixError, Manifest, Store
+from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.choice import Device, choose
-
-
-class StoppedError(LatteMixError):
-    """The encoder was told to stop before it was done."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +20,7 @@ class Encoding:
     """What a list of texts became."""
 
     mixtures: NDArray[np.float32]  # [N, L, C]
-    tokens: list[int]
+    tokens: list[int]  # of the whole text; of one that was cut, not all were read
     truncated: list[bool]
 
 
@@ -37,21 +33,23 @@ class Encoder:
         provider: Provider = "auto",
         threads: int = 0,
         device_id: int = 0,
-        token_budget: int = 1024,
+        token_budget: int = 0,
         reason: str = "it was asked for",
     ) -> None:
         self.reason = reason  # of all precisions, for this one
         self.manifest: Manifest = artifact.manifest
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
         self._session = Session(artifact, provider, threads, device_id)
-        self._token_budget = token_budget
-        self._stopping = threading.Event()
         self.provider = self._session.provider
+        self.token_budget = token_budget or _likely_budget(self.provider, threads)
+        # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
+        self._step = 1 if self.provider == "cpu" else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
-        # The first run allocates; a user should not wait for it. Every vocabulary has an id 0.
-        self._run([Tokens([0], truncated=False, empty=False)])
+        most = 0 if self._weights is None else int(self._weights.argmax())
+        self.probe = Tokens([most], 1)  # the shortest text there is; every vocabulary has an id 0
+        self._warm_up()
 
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
@@ -81,29 +79,39 @@ class Encoder:
             EmptyTextError: for the first text in which the model finds no words.
         """
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokens = self._tokenizer(list(distinct))
-        for text, index in distinct.items():
-            if tokens[index].empty or not self._weigh(tokens[index]).any():
-                raise EmptyTextError(texts.index(text))
+        places = [distinct[text] for text in texts]
+        try:
+            tokens = self.tokenize(list(distinct))
+        except EmptyTextError as error:
+            raise EmptyTextError(places.index(error.index)) from None
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
-        for batch in batches([len(t.ids) for t in tokens], self._token_budget):
-            if self._stopping.is_set():
-                raise StoppedError("The service is stopping.")
-            mixtures[batch] = self._run([tokens[i] for i in batch])
-        places = [distinct[text] for text in texts]
+        for batch in batches([len(t.ids) for t in tokens], self.token_budget):
+            mixtures[batch] = self.run([tokens[i] for i in batch])
         return Encoding(
             mixtures[places] if len(places) > len(distinct) else mixtures,
-            [len(tokens[i].ids) for i in places],
+            [tokens[i].total for i in places],
             [tokens[i].truncated for i in places],
         )
 
-    def stop(self) -> None:
-        """Give up what is being encoded, at its next batch."""
-        self._stopping.set()
+    def tokenize(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
+        """Return what the model reads of each text, or raise `EmptyTextError` for the first empty.
 
-    def _run(self, batch: list[Tokens]) -> NDArray[np.float32]:
-        shape = (len(batch), max(len(tokens.ids) for tokens in batch))
+        A text is empty, too, if none of its tokens counts.
+        """
+        tokens = self._tokenizer(texts, cut)
+        for index, text in enumerate(tokens):
+            if text.empty or not self._weigh(text).any():
+                raise EmptyTextError(index)
+        return tokens
+
+    def padded_length(self, longest: int) -> int:
+        """The length that a batch is brought to."""
+        return min(-(-longest // self._step) * self._step, self.manifest.max_tokens)
+
+    def run(self, batch: Sequence[Tokens]) -> NDArray[np.float32]:
+        """Return the mixtures [B, L, C] of one batch."""
+        shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
         pool = np.zeros(shape, np.float32)
         for row, tokens in enumerate(batch):
@@ -111,7 +119,18 @@ class Encoder:
             mask[row, : len(tokens.ids)] = 1
             weights = self._weigh(tokens)
             pool[row, : len(tokens.ids)] = weights / weights.sum()
-        return self._session.run(ids, mask, pool[:, None, :])[:, 0]  # [B, L, C]
+        return self._session.run(ids, mask, pool[:, None, :])[:, 0]
+
+    def _warm_up(self) -> None:
+        """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
+
+        From long to short, so that memory is reserved once.
+        """
+        length = self.manifest.max_tokens
+        while length:
+            rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
+            self.run([Tokens(self.probe.ids * length, length)] * rows)
+            length //= 2
 
     def _weigh(self, tokens: Tokens) -> NDArray[np.float32]:
         """How much each token counts. All the same is the paper's mixture: 1/K for each of K."""
@@ -133,6 +152,13 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
+
+
+def _likely_budget(provider: str, threads: int) -> int:
+    """Tokens in a batch that keep the device busy; more only makes others wait."""
+    if provider != "cpu":
+        return 16_384
+    return max(512, 256 * (threads or os.cpu_count() or 1))
 
 
 def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:

@@ -68,7 +68,9 @@ def _providers(provider: Provider, device_id: int) -> list[Any]:
         )
     if provider == "cpu":
         return [name]
-    return [(name, {"device_id": device_id}), _EXECUTION_PROVIDERS["cpu"]]
+    # TensorRT leaves our fused operators to CUDA; the CPU is for what neither takes.
+    on_gpu = dict.fromkeys([name, _EXECUTION_PROVIDERS["cuda"]])
+    return [*((name, {"device_id": device_id}) for name in on_gpu), _EXECUTION_PROVIDERS["cpu"]]
 
 
 def likely_device(provider: Provider) -> Device:

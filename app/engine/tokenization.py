@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import tokenizers
 
 from model_store import ArtifactError, LatteMixError
+
+Side = Literal["right", "left"]
 
 
 class TextError(LatteMixError):
@@ -26,9 +28,14 @@ class EmptyTextError(TextError):
 class Tokens(NamedTuple):
     """One text as the model sees it."""
 
-    ids: list[int]
-    truncated: bool
-    empty: bool  # nothing but special tokens
+    ids: list[int]  # what is read, special tokens included
+    total: int  # what there was to read
+    empty: bool = False  # nothing but special tokens
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model reads only a part."""
+        return self.total > len(self.ids)
 
 
 class Tokenizer:
@@ -40,21 +47,35 @@ class Tokenizer:
         except Exception as error:  # the Rust side raises bare Exception for whatever it dislikes
             raise ArtifactError(f"{path} is not a tokenizer: {error}.") from error
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_tokens)
-        self._special_tokens = self._tokenizer.num_special_tokens_to_add(False)
+        # Cut by hand below: so the length of the whole is known, and either side can be cut.
+        self._tokenizer.no_truncation()
+        self._max_tokens = max_tokens
+        self._before, self._after = self._special_tokens()
 
     @property
     def vocabulary_size(self) -> int:
         """Every id is below this."""
         return self._tokenizer.get_vocab_size()
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        """Tokenize a batch, in parallel and without the GIL."""
+    def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
+        """Tokenize a batch, in parallel and without the GIL; `cut` is the side that loses."""
         try:
             encodings = self._tokenizer.encode_batch_fast(list(texts))
         except TypeError:  # what the Rust side makes of a lone surrogate
             raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
-        return [
-            Tokens(e.ids, bool(e.overflowing), len(e.ids) <= self._special_tokens)
-            for e in encodings
-        ]
+        return [self._fit(encoding.ids, cut) for encoding in encodings]
+
+    def _fit(self, ids: list[int], cut: Side) -> Tokens:
+        total, special = len(ids), self._before + self._after
+        excess = total - self._max_tokens
+        if excess > 0:  # the special tokens at both ends stay
+            first = total - self._after - excess if cut == "right" else self._before
+            ids = ids[:first] + ids[first + excess :]
+        return Tokens(ids, total, empty=total <= special)
+
+    def _special_tokens(self) -> tuple[int, int]:
+        """How many special tokens stand before a text, and how many after it."""
+        mask = self._tokenizer.encode("a").special_tokens_mask
+        count = self._tokenizer.num_special_tokens_to_add(False)
+        before = mask.index(0) if 0 in mask else count
+        return before, count - before

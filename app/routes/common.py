@@ -1,53 +1,92 @@
-"""What the endpoints share: the loaded service, the limits on texts, and fast JSON."""
+"""What the endpoints share: the loaded service, the limits on texts, and fast answers."""
 
-import logging
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import orjson
 from fastapi import Depends, Request, Response
+from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect
 
-from app.engine import EmptyTextError, Encoder, Encoding
-from app.engine.worker import Worker
+from app.engine import EmptyTextError, Encoding, Engine
+from app.engine.engine import TooLongError, UnavailableError
 from app.errors import ApiError
+from app.observe import Metrics, Trace
+from app.schemas.common import Cuttable, Uncut
 from app.settings import Settings
-from model_store import LatteMixError
+from app.similarity import check
+from model_store import Manifest, Metric
 
-log = logging.getLogger("lattemix")
+NPY = "application/x-npy"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Service:
-    """A loaded model, the thread that runs it, and the limits in force."""
+    """A loaded model, what is counted of it, and the limits in force."""
 
     settings: Settings
-    encoder: Encoder
-    worker: Worker
+    engine: Engine
+    metrics: Metrics
 
     @property
-    def model(self) -> str:
-        """The served model's name."""
-        return self.encoder.manifest.name
+    def manifest(self) -> Manifest:
+        """Of the model that is served."""
+        return self.engine.encoder.manifest
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Do the work away from the event loop; what fails in it is the model's fault."""
+    @property
+    def centre(self) -> NDArray[np.float32] | None:
+        """Of the model's square-rooted mixtures, if it has one."""
+        return self.engine.encoder.centre
+
+    def metric(self, asked: Metric | None) -> Metric:
+        """The one asked for, if this model has what it needs, or the model's own."""
+        metric = asked or self.manifest.recommended_metric
+        check(metric, self.centre)
+        return metric
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to the model, from its admission to its answer."""
+
+    service: Service
+    request: Request
+    trace: Trace
+
+    async def encode(
+        self,
+        field: str,
+        texts: Sequence[str],
+        place: Callable[[int], str],
+        options: Cuttable | Uncut,
+    ) -> Encoding:
+        """Encode a field's texts, naming by `place` the i-th if it cannot be."""
+        self._check(field, texts, place)
+        engine = self.service.engine
+        work = engine.encode(texts, self.trace, options.truncate, options.truncation_direction)
         try:
-            return await self.worker.run(job)
-        except (LatteMixError, ApiError):
-            raise
-        except Exception as error:
-            # For the operator. Tracebacks show code, not values, so no sentence is logged.
-            log.exception("The model failed")
-            raise ApiError("Backend", "The model failed; the server's log says why.") from error
+            return await self._while_awaited(work)
+        except EmptyTextError as error:
+            raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
+        except TooLongError as error:
+            raise ApiError("TooLarge", f"{place(error.index)} {error.reason}.") from error
 
-    def check(self, field: str, texts: list[str], place: Callable[[int], str]) -> None:
-        """Refuse too many texts, too long ones or empty ones; `place` names the i-th."""
+    async def compute(self, job: Callable[[], T]) -> T:
+        """Score and write, away from the event loop."""
+        return await self.service.engine.compute(job)
+
+    def _check(self, field: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
+        """Refuse no texts, too many, or too long ones, before the tokenizer sees them."""
         if not texts:
             raise ApiError("Empty", f"{field} is empty: send at least one.")
-        most, longest = self.settings.max_inputs, self.settings.max_characters
+        settings = self.service.settings
+        most, longest = settings.max_inputs, settings.max_characters
         if len(texts) > most:
             raise ApiError(
                 "TooLarge",
@@ -62,12 +101,31 @@ class Service:
                     "LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
                 )
 
-    def encode(self, texts: list[str], place: Callable[[int], str]) -> Encoding:
-        """Encode on the worker's thread, naming a text that has nothing to encode."""
+    async def _while_awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        """Work until it is done, its time is over, or the client has left."""
+        task = asyncio.ensure_future(work)
+        # The body has been read; what comes now is that the client is gone.
+        gone = asyncio.ensure_future(self.request.receive())
+        seconds = self.service.settings.request_timeout
         try:
-            return self.encoder.encode(texts)
-        except EmptyTextError as error:
-            raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
+            await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise UnavailableError(
+                f"This took longer than the {seconds:g} seconds of LATTEMIX_REQUEST_TIMEOUT: send "
+                "less at once, or raise it."
+            )
+        finally:
+            task.cancel()
+            gone.cancel()
+
+
+async def _call(request: Request) -> AsyncIterator[Call]:
+    service: Service = request.app.state.service
+    with service.engine.admitted():
+        yield Call(service, request, request.state.trace)
 
 
 def _service(request: Request) -> Service:
@@ -75,11 +133,41 @@ def _service(request: Request) -> Service:
     return service
 
 
+Called = Annotated[Call, Depends(_call)]
 Loaded = Annotated[Service, Depends(_service)]
 
 
-def json(content: dict[str, Any]) -> Response:
-    """Answer with JSON written straight from numpy arrays."""
-    return Response(
-        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json"
-    )
+def json(content: object) -> Response:
+    """Answer with JSON, written straight from numpy arrays."""
+    return _response(dumped(content))
+
+
+def json_with(content: dict[str, Any], field: str, rows: Iterable[object]) -> Response:
+    """Answer with an object that has one long field more.
+
+    Row by row: writing it all holds the interpreter's lock, and with it the event loop.
+    """
+    beginning = dumped(content).removesuffix(b"}")
+    body = b",".join(map(dumped, rows))
+    return _response(b'%s,"%s":[%s]}' % (beginning, field.encode(), body))
+
+
+def npy(array: NDArray[Any]) -> Response:
+    """Answer with an array, as `numpy.load` reads it."""
+    file = BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return Response(file.getvalue(), media_type=NPY)
+
+
+def dumped(content: object) -> bytes:
+    """JSON of Python objects and numpy arrays."""
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _response(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def wants_npy(request: Request) -> bool:
+    """Whether the client's `Accept` header asks for an array rather than for JSON."""
+    return NPY in request.headers.get("accept", "")

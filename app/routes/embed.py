@@ -1,38 +1,93 @@
-"""`POST /embed`: sentences in, latent mixtures out."""
+"""`POST /embed` and `POST /v1/embeddings`: sentences in, mixtures or vectors out."""
 
+from base64 import b64encode
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from fastapi import APIRouter, Response
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
 
-from app.errors import documented
-from app.routes.common import Loaded, Service, json
-from app.schemas import EmbedRequest, EmbedResponse
+from app.engine import Encoding
+from app.errors import MODEL_ERRORS, ApiError, documented
+from app.routes.common import NPY, Call, Called, json_with, npy, wants_npy
+from app.schemas.embed import EmbedRequest, EmbedResponse, OpenAIRequest, OpenAIResponse
+from app.similarity import vectors
+from model_store import Metric
 
 router = APIRouter(tags=["embed"])
+
+_ARRAY = {"schema": {"type": "string", "format": "binary", "description": "Of shape [N, L, C]."}}
 
 
 @router.post(
     "/embed",
     response_model=EmbedResponse,
-    responses=documented("Empty", "TooLarge", "Validation", "Backend", "Overloaded"),
+    responses=documented(*MODEL_ERRORS) | {200: {"content": {NPY: _ARRAY}}},
 )
-async def embed(body: EmbedRequest, service: Loaded) -> Response:
+async def embed(request: Request, body: EmbedRequest, call: Called) -> Response:
     """Return each sentence's mixture: L distributions over C classes."""
-    service.check("inputs", body.inputs, _place)
-    # Serialising thousands of floats is work too: it stays off the event loop.
-    return await service.run(lambda: json(_mixtures(body.inputs, service)))
+    encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
+    if wants_npy(request):
+        return await call.compute(lambda: npy(encoding.mixtures.astype(body.dtype, copy=False)))
+    return await call.compute(lambda: _answer(encoding, body, call))
 
 
-def _place(index: int) -> str:
-    return f"inputs[{index}]"
-
-
-def _mixtures(texts: list[str], service: Service) -> dict[str, Any]:
-    encoding = service.encode(texts, _place)
-    return {
-        "model": service.model,
+def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:
+    content = {
+        "model": call.service.manifest.name,
         "shape": encoding.mixtures.shape[1:],
-        "embeddings": encoding.mixtures,
         "tokens": encoding.tokens,
         "truncated": encoding.truncated,
     }
+    write: dict[str, Callable[[NDArray[np.float32]], object]] = {
+        "dense": lambda mixture: mixture,
+        "flat": np.ravel,
+        "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
+        "base64": lambda mixture: _base64(mixture, body.dtype),
+    }
+    return json_with(content, "embeddings", map(write[body.format], encoding.mixtures))
+
+
+def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[Any]]:
+    (indices,) = np.nonzero(weights >= cutoff)
+    return {"indices": indices, "values": weights[indices]}
+
+
+def _base64(array: NDArray[Any], dtype: str) -> str:
+    little_endian = np.dtype(dtype).newbyteorder("<")
+    return b64encode(array.astype(little_endian).tobytes()).decode()
+
+
+@router.post("/v1/embeddings", response_model=OpenAIResponse, responses=documented(*MODEL_ERRORS))
+async def openai_embeddings(body: OpenAIRequest, call: Called) -> Response:
+    """Return vectors of unit length whose dot product is the metric, as OpenAI's clients expect."""
+    manifest = call.service.manifest
+    length = manifest.latent_dims * manifest.classes
+    if body.dimensions not in (None, length):
+        raise ApiError(
+            "Validation", f"dimensions: this model's vectors have {length:,}; leave it out."
+        )
+    metric = call.service.metric(body.metric)
+    encoding = await call.encode("input", body.input, lambda i: f"input[{i}]", body)
+    return await call.compute(lambda: _openai_answer(encoding, metric, body, call))
+
+
+def _openai_answer(encoding: Encoding, metric: Metric, body: OpenAIRequest, call: Call) -> Response:
+    rows = vectors(metric, encoding.mixtures, call.service.centre).astype(np.float32)
+    read = sum(min(count, call.service.manifest.max_tokens) for count in encoding.tokens)
+    content = {
+        "object": "list",
+        "model": call.service.manifest.name,
+        "usage": {"prompt_tokens": read, "total_tokens": read},
+    }
+    as_text = body.encoding_format == "base64"
+    data: Iterable[object] = (
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _base64(row, "float32") if as_text else row,
+        }
+        for index, row in enumerate(rows)
+    )
+    return json_with(content, "data", data)

@@ -1,14 +1,20 @@
 """`POST /similarity`: sentence pairs in, similarities out."""
 
-from typing import Any
+from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Body, Response
 
-from app.errors import documented
-from app.routes.common import Loaded, Service, json
-from app.schemas import SimilarityRequest, SimilarityResponse
-from app.similarity import MetricError, similarity
+from app.engine import Encoding
+from app.errors import MODEL_ERRORS, documented
+from app.routes.common import Call, Called, json
+from app.schemas.similarity import (
+    AnySimilarityRequest,
+    SimilarityRequest,
+    SimilarityResponse,
+    SourceRequest,
+)
+from app.similarity import matrix, similarity
 from model_store import Metric
 
 router = APIRouter(tags=["similarity"])
@@ -16,36 +22,55 @@ router = APIRouter(tags=["similarity"])
 
 @router.post(
     "/similarity",
-    response_model=SimilarityResponse,
+    response_model=SimilarityResponse | list[float],
     response_model_exclude_none=True,
-    responses=documented("Empty", "TooLarge", "Validation", "Backend", "Overloaded"),
+    responses=documented(*MODEL_ERRORS),
 )
-async def similarities(body: SimilarityRequest, service: Loaded) -> Response:
-    """Score sentence pairs by every metric asked for; higher is always more similar."""
+async def similarities(body: Annotated[AnySimilarityRequest, Body()], call: Called) -> Response:
+    """Score sentence pairs by every metric asked for; higher is always more similar.
+
+    With the body of Hugging Face's sentence-similarity task, compare one sentence with several and
+    answer their similarities as a bare list.
+    """
+    if isinstance(body, SourceRequest):
+        return await _compare_source(body, call)
+    return await _compare_pairs(body, call)
+
+
+async def _compare_pairs(body: SimilarityRequest, call: Call) -> Response:
+    metrics = [call.service.metric(asked) for asked in body.metrics]
     texts = [text for pair in body.pairs for text in pair]
-    service.check("pairs", texts, _place)
-    if "centred" in body.metrics and service.encoder.centre is None:
-        raise MetricError("Metric 'centred' needs a model that carries a centre.")
-    return json(await service.run(lambda: _score(texts, body.metrics, service)))
+    encoding = await call.encode("pairs", texts, lambda i: f"pairs[{i // 2}][{i % 2}]", body)
+    return await call.compute(lambda: _pairs_answer(encoding, metrics, call))
 
 
-def _place(index: int) -> str:
-    return f"pairs[{index // 2}][{index % 2}]"
-
-
-def _score(texts: list[str], metrics: list[Metric], service: Service) -> dict[str, Any]:
-    encoding = service.encode(texts, _place)
-    left, right = encoding.mixtures[::2], encoding.mixtures[1::2]  # [N, L, C] each
+def _pairs_answer(encoding: Encoding, metrics: list[Metric], call: Call) -> Response:
+    a, b = encoding.mixtures[::2], encoding.mixtures[1::2]  # [N, L, C] each
     # The model computes in float32: more digits would only look like more precision.
     scores = {
-        metric: similarity(metric, left, right, service.encoder.centre).astype(np.float32)
+        metric: similarity(metric, a, b, call.service.centre).astype(np.float32)
         for metric in metrics
     }
-    return {
-        "model": service.model,
-        "similarities": [
-            {name: column[i] for name, column in scores.items()}
-            | {"truncated": encoding.truncated[2 * i : 2 * i + 2]}
-            for i in range(len(left))
-        ],
-    }
+    rows = [
+        {name: column[i] for name, column in scores.items()}
+        | {"truncated": encoding.truncated[2 * i : 2 * i + 2]}
+        for i in range(len(a))
+    ]
+    tokens = list(zip(encoding.tokens[::2], encoding.tokens[1::2], strict=True))
+    return json({"model": call.service.manifest.name, "similarities": rows, "tokens": tokens})
+
+
+async def _compare_source(body: SourceRequest, call: Call) -> Response:
+    def place(index: int) -> str:
+        return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
+
+    metric = call.service.metric(body.parameters.metric)
+    inputs = body.inputs
+    texts = [inputs.source_sentence, *inputs.sentences] if inputs.sentences else []
+    encoding = await call.encode("inputs.sentences", texts, place, body.parameters)
+
+    def score() -> Response:
+        mixtures = encoding.mixtures
+        return json(matrix(metric, mixtures[:1], mixtures[1:], call.service.centre)[0])
+
+    return await call.compute(score)

@@ -1,89 +1,21 @@
 import asyncio
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import SecretStr
 
-from app import __version__
-from app.engine import Encoder
-from app.engine.worker import Worker
+from app.engine import Encoder, Engine
+from app.engine.tokenization import Tokens
 from app.server import create_app
 from app.settings import Settings
-from app.similarity import cosine, js
+from tests.app.conftest import failure
 
 JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-        yield client
-
-
-def failure(response: httpx.Response) -> tuple[int, str, str]:
-    body = response.json()
-    assert set(body) == {"error", "error_type"}
-    return response.status_code, body["error_type"], body["error"]
-
-
-def test_similarity_is_what_the_engine_and_the_metrics_say(
-    client: TestClient, encoder: Encoder
-) -> None:
-    pairs = [
-        ["a man is eating", "someone is having lunch"],
-        ["a man is eating", "the sea was calm"],
-    ]
-    body = client.post("/similarity", json={"pairs": pairs, "metrics": ["cosine", "js"]}).json()
-    assert body["model"] == "tiny"
-    a, b = (encoder.encode([pair[i] for pair in pairs]).mixtures for i in range(2))
-    assert [s["cosine"] for s in body["similarities"]] == pytest.approx(cosine(a, b), abs=1e-6)
-    assert [s["js"] for s in body["similarities"]] == pytest.approx(js(a, b), abs=1e-6)
-    assert set(body["similarities"][0]) == {"cosine", "js", "truncated"}
-
-
-def test_cosine_and_js_are_the_default_metrics(client: TestClient) -> None:
-    (scores,) = client.post("/similarity", json={"pairs": [["a", "a"]]}).json()["similarities"]
-    assert scores == {"cosine": pytest.approx(1), "js": pytest.approx(1), "truncated": [False] * 2}
-
-
-def test_every_metric_can_be_asked_for(client: TestClient) -> None:
-    metrics = client.get("/info").json()["metrics"]
-    assert metrics == ["cosine", "js", "l2", "bhattacharyya", "centred"]
-    request = {"pairs": [["a dog", "a man"]], "metrics": metrics}
-    (scores,) = client.post("/similarity", json=request).json()["similarities"]
-    assert set(scores) == {*metrics, "truncated"}
-
-
-def test_a_cut_sentence_is_reported_in_its_place(client: TestClient) -> None:
-    request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]]}
-    first, second = client.post("/similarity", json=request).json()["similarities"]
-    assert (first["truncated"], second["truncated"]) == ([False, True], [True, False])
-
-
-def test_embed_returns_the_mixtures(client: TestClient, encoder: Encoder) -> None:
-    texts = ["a man is eating", "dog " * 20]
-    body = client.post("/embed", json={"inputs": texts}).json()
-    assert (body["model"], body["shape"]) == ("tiny", [4, 5])
-    assert (body["tokens"], body["truncated"]) == ([6, 16], [False, True])
-    np.testing.assert_allclose(body["embeddings"], encoder.encode(texts).mixtures, atol=1e-6)
-
-
-def test_embed_takes_a_single_sentence(client: TestClient) -> None:
-    body = client.post("/embed", json={"inputs": "a man is eating"}).json()
-    assert np.shape(body["embeddings"]) == (1, 4, 5)
-
-
-def test_health_and_info(client: TestClient) -> None:
-    assert client.get("/health").json() == {"status": "ok"}
-    info = client.get("/info").json()
-    assert info["model"] == "tiny"
-    assert (info["latent_dims"], info["classes"], info["provider"]) == (4, 5, "cpu")
-    assert (info["max_input_length"], info["max_client_batch_size"]) == (16, 8)
-    assert info["version"] == __version__
-    assert info["parity"]["largest_difference"] < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -115,7 +47,12 @@ def test_health_and_info(client: TestClient) -> None:
             "inputs[1] has 501 characters, more than the 500 of LATTEMIX_MAX_CHARACTERS",
         ),
         ("/similarity", {"pairs": "a"}, (422, "Validation"), "pairs: Input should be a valid list"),
-        ("/similarity", {"pairs": [["a"]]}, (422, "Validation"), "pairs[0][1]: Field required"),
+        (
+            "/similarity",
+            {"pairs": [["a"]]},
+            (422, "Validation"),
+            "pairs[0]: List should have at least 2 items",
+        ),
         ("/similarity", {"pairs": [["a", 1]]}, (422, "Validation"), "pairs[0][1]: Input should be"),
         (
             "/similarity",
@@ -215,79 +152,215 @@ def test_unknown_places_and_methods(client: TestClient) -> None:
 def test_a_failing_model_is_the_backends_fault(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Encoder, texts: list[str]) -> None:
+    def fail(self: Encoder, batch: list[object]) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Encoder, "encode", fail)
+    monkeypatch.setattr(Encoder, "run", fail)
     response = client.post("/embed", json={"inputs": "secret sentence"})
     assert failure(response)[:2] == (424, "Backend")
     assert "out of memory" not in response.text
     assert "out of memory" in caplog.text
     assert "secret sentence" not in caplog.text
+    assert failure(client.get("/ready"))[:2] == (503, "Unhealthy")
 
 
 def test_a_fault_of_our_own_has_the_same_shape(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(client.app.state, "service")  # type: ignore[attr-defined]
-    assert failure(client.get("/info"))[:2] == (500, "Internal")
+    response = client.get("/info", headers={"x-request-id": "mine"})
+    assert failure(response)[:2] == (500, "Internal")
+    assert response.headers["x-request-id"] == "mine"
 
 
 def test_a_model_without_a_centre_refuses_the_centred_metric(client: TestClient) -> None:
-    encoder = client.app.state.service.encoder  # type: ignore[attr-defined]
-    encoder.centre = None
+    client.app.state.service.engine.encoder.centre = None  # type: ignore[attr-defined]
     assert "centred" not in client.get("/info").json()["metrics"]
-    request = {"pairs": [["a", "b"]], "metrics": ["centred"]}
-    status, kind, message = failure(client.post("/similarity", json=request))
-    assert (status, kind) == (422, "Validation")
-    assert message.startswith("metrics: Metric 'centred' needs")
+    for path, request in {
+        "/similarity": {"pairs": [["a", "b"]], "metrics": ["js", "centred"]},
+        "/rank": {"query": "a", "candidates": ["b"], "metric": "centred"},
+        "/rerank": {"query": "a", "texts": ["b"], "metric": "centred"},
+        "/matrix": {"inputs": ["a", "b"], "metric": "centred"},
+        "/v1/embeddings": {"input": "a", "metric": "centred"},
+    }.items():
+        status, kind, message = failure(client.post(path, json=request))
+        assert (status, kind) == (422, "Validation")
+        assert message.startswith("Metric 'centred' needs a model that carries a centre")
+
+
+class Held:
+    """A server whose model waits for `release`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app = create_app(settings)
+        self.engine: Engine = self.app.state.service.engine
+        self.release = threading.Event()
+        self.runs = 0
+        run = self.engine.encoder.run
+
+        def waiting(batch: Sequence[Tokens]) -> object:
+            self.runs += 1
+            self.release.wait(10)
+            return run(batch)
+
+        self.engine.encoder.run = waiting  # type: ignore[assignment, method-assign]
+
+    def meet(self, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+        async def main() -> None:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                await scenario(client)
+
+        asyncio.run(main())
+        self.release.set()
+        self.engine.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def test_health_answers_and_work_is_refused_while_the_model_is_busy(settings: Settings) -> None:
-    app = create_app(settings.model_copy(update={"max_waiting": 1}))
-    release = threading.Event()
-    service = app.state.service
-    encode = service.encoder.encode
+    held = Held(settings.model_copy(update={"max_requests": 2}))
 
-    def stuck(texts: list[str]) -> object:
-        release.wait(10)
-        return encode(texts)
+    async def scenario(client: httpx.AsyncClient) -> None:
+        accepted = [
+            asyncio.create_task(client.post("/embed", json={"inputs": text})) for text in "ab"
+        ]
+        await until(lambda: held.engine._requests == 2)
+        assert (await client.get("/health")).status_code == 200
+        refused = await client.post("/embed", json={"inputs": "c"})
+        assert failure(refused)[:2] == (429, "Overloaded")
+        assert "LATTEMIX_MAX_REQUESTS is 2" in refused.json()["error"]
+        assert int(refused.headers["retry-after"]) >= 1
+        held.release.set()
+        assert [(await task).status_code for task in accepted] == [200, 200]
+        assert (await client.post("/embed", json={"inputs": "c"})).status_code == 200
 
-    service.encoder.encode = stuck
-
-    async def scenario() -> None:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            request = {"inputs": "a"}
-            accepted = [asyncio.create_task(client.post("/embed", json=request)) for _ in range(2)]
-            while service.worker._pending < 2:
-                await asyncio.sleep(0.001)
-            assert (await client.get("/health")).status_code == 200
-            refused = await client.post("/embed", json=request)
-            assert failure(refused)[:2] == (429, "Overloaded")
-            assert "LATTEMIX_MAX_WAITING" in refused.json()["error"]
-            assert refused.headers["retry-after"] == "1"
-            release.set()
-            assert [(await task).status_code for task in accepted] == [200, 200]
-
-    asyncio.run(scenario())
+    held.meet(scenario)
 
 
-def test_the_worker_frees_its_place_when_a_job_fails() -> None:
-    worker = Worker(max_waiting=1)
+def test_a_request_that_takes_too_long_is_given_up(settings: Settings) -> None:
+    held = Held(settings.model_copy(update={"request_timeout": 0.02}))
 
-    async def scenario() -> None:
-        for _ in range(5):
-            with pytest.raises(ZeroDivisionError):
-                await worker.run(lambda: 1 / 0)
-        assert await worker.run(lambda: 7) == 7
+    async def scenario(client: httpx.AsyncClient) -> None:
+        late = await client.post("/embed", json={"inputs": "a"})
+        assert failure(late)[:2] == (503, "Unhealthy")
+        assert "the 0.02 seconds of LATTEMIX_REQUEST_TIMEOUT" in late.json()["error"]
 
-    asyncio.run(scenario())
-    worker.close()
+    held.meet(scenario)
+
+
+def test_what_a_client_left_behind_is_not_computed(settings: Settings) -> None:
+    held = Held(settings)
+    sent: list[dict[str, object]] = []
+
+    async def leave() -> None:
+        """Send a request, and hang up once it waits behind another."""
+        body = b'{"inputs": ["a dog"]}'
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, object]:
+            if messages:
+                return messages.pop()
+            await until(lambda: held.engine.queue.sentences == 1)
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, object]) -> None:
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers}
+        await held.app(scope | {"query_string": b"", "root_path": ""}, receive, send)
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        first = asyncio.create_task(client.post("/embed", json={"inputs": "a man"}))
+        await until(lambda: held.runs == 1)
+        await leave()
+        await until(lambda: held.engine.queue.sentences == 0)
+        held.release.set()
+        assert (await first).status_code == 200
+        metrics = (await client.get("/metrics")).text
+        assert 'lattemix_requests_total{method="POST",path="/embed",status="499"} 1.0' in metrics
+        assert held.runs == 1
+
+    held.meet(scenario)
+    assert [message["status"] for message in sent if "status" in message] == [499]
+
+
+def test_keys_are_asked_for_everywhere_but_at_the_probes(settings: Settings) -> None:
+    keyed = settings.model_copy(update={"api_keys": (SecretStr("s3cret"), SecretStr("other"))})
+    with TestClient(create_app(keyed)) as client:
+        for path in ("/health", "/ready", "/metrics", "/docs", "/openapi.json"):
+            assert client.get(path).status_code == 200
+        assert failure(client.get("/info"))[:2] == (401, "Unauthorized")
+        refused = client.post("/embed", json={"inputs": "a"})
+        assert failure(refused)[:2] == (401, "Unauthorized")
+        assert refused.headers["www-authenticate"] == "Bearer"
+        for key in ("s3cret", "other"):
+            headers = {"authorization": f"Bearer {key}"}
+            assert client.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
+        assert client.get("/openapi.json").json()["components"]["securitySchemes"]
+        assert 'lattemix_rejected_total{reason="Unauthorized"} 2.0' in client.get("/metrics").text
+
+
+def test_other_sites_may_call_only_where_they_are_let(settings: Settings) -> None:
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    with TestClient(create_app(settings)) as client:
+        assert "access-control-allow-origin" not in client.options("/embed", headers=asked).headers
+    open_to_a = settings.model_copy(
+        update={"cors_origins": ("https://a.example",), "api_keys": (SecretStr("k"),)}
+    )
+    with TestClient(create_app(open_to_a)) as client:
+        preflight = client.options("/embed", headers=asked)
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == "https://a.example"
+        elsewhere = client.options("/embed", headers=asked | {"origin": "https://b.example"})
+        assert "access-control-allow-origin" not in elsewhere.headers
+
+
+def test_answers_say_what_they_took(client: TestClient) -> None:
+    request = {"inputs": ["a man is eating", "dog " * 20]}
+    headers = client.post("/embed", json=request, headers={"x-request-id": "abc"}).headers
+    assert headers["x-request-id"] == "abc"
+    times = [float(headers[f"x-{stage}-time"]) for stage in ("tokenization", "queue", "inference")]
+    assert 0 < sum(times) <= float(headers["x-total-time"])
+    assert (headers["x-compute-tokens"], headers["x-truncated-inputs"]) == ("22", "1")
+    again = client.post("/embed", json=request).headers
+    assert again["x-compute-tokens"] == "0"  # remembered
+    assert again["x-request-id"] != "abc"
+
+
+def test_no_sentence_and_no_key_is_logged(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    keyed = settings.model_copy(update={"api_keys": (SecretStr("s3cret"),)})
+    caplog.set_level("DEBUG")
+    with TestClient(create_app(keyed)) as client:
+        headers = {"authorization": "Bearer s3cret"}
+        client.post("/embed?q=hidden", json={"inputs": "private words"}, headers=headers)
+        client.post("/embed", json={"inputs": ["private words", 3]}, headers=headers)
+        client.post("/embed", json={"inputs": "private"}, headers={"authorization": "Bearer wr0ng"})
+    lines = [record.__dict__ for record in caplog.records if record.name == "lattemix"]
+    assert [line["fields"]["status"] for line in lines] == [200, 422, 401]
+    for secret in ("private", "s3cret", "wr0ng", "hidden"):
+        assert not any(secret in str(line) for line in lines)
+
+
+def test_the_pages_of_documentation_fetch_nothing_from_others(client: TestClient) -> None:
+    page = client.get("/docs").text
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert sources
+    for source in sources:
+        assert client.get(source).status_code == 200
 
 
 def test_the_openapi_document_names_every_error(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/similarity", "/embed", "/health", "/info"}
-    for path in ("/similarity", "/embed"):
-        assert {"200", "400", "413", "422", "424", "429"} <= set(paths[path]["post"]["responses"])
+    asked = {"/similarity", "/embed", "/v1/embeddings", "/rank", "/rerank", "/matrix"}
+    assert set(paths) == {*asked, "/health", "/ready", "/info", "/metrics"}
+    for path in asked:
+        codes = {"200", "400", "401", "413", "422", "424", "429", "503"}
+        assert set(paths[path]["post"]["responses"]) == codes

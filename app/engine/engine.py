@@ -1,0 +1,294 @@
+"""Many requests, one model: their sentences share batches, and equal ones are computed once."""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from app.engine.cache import Cache
+from app.engine.encoder import Encoder, Encoding
+from app.engine.queue import Queue, Sentence, Ticket, key_of
+from app.engine.tokenization import Side, Tokens
+from app.observe import Trace
+from app.settings import Settings
+from model_store import LatteMixError
+
+log = logging.getLogger("lattemix")
+
+T = TypeVar("T")
+
+BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padded tokens, seconds
+
+_FRESH_SECONDS = 5.0  # a batch that succeeded so lately shows that the model answers
+_PATIENCE_SECONDS = 5.0  # for one that is run to find out
+_LONGEST_RETRY_SECONDS = 60
+
+
+class OverloadedError(LatteMixError):
+    """More work is there than the service is set to hold."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TooLongError(LatteMixError):
+    """A text is longer than the model reads, and may not be cut."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"Text {index + 1} {reason}.")
+        self.index = index
+        self.reason = reason
+
+
+class InferenceError(LatteMixError):
+    """The model failed."""
+
+
+class UnavailableError(LatteMixError):
+    """The model cannot answer now: it stops, hangs, or is too slow."""
+
+
+class Engine:
+    """Computes mixtures for requests that come together, on threads of its own.
+
+    The event loop never computes. One thread runs the model, batch after batch, taking whatever
+    waits by then: a queue fills while the batch before runs, so nothing is delayed to be gathered.
+    """
+
+    def __init__(
+        self, encoder: Encoder, settings: Settings, on_batch: BatchWatcher | None = None
+    ) -> None:
+        self.encoder = encoder
+        self.cache = Cache(settings.cache_bytes)
+        self.queue = Queue()
+        self._settings = settings
+        self._on_batch = on_batch
+        self._flying: dict[bytes, Sentence] = {}  # waiting or being computed
+        self._requests = 0
+        self._tokens_per_second = 0.0
+        self._succeeded = time.monotonic()  # the warm-up did
+        self.draining = False
+        self._stopping = False
+        self._changed = threading.Condition()  # guards the queue, the cache and `_flying`
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="lattemix-pool")
+        self._thread = threading.Thread(target=self._work, name="lattemix-model", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place in the house, or `OverloadedError` at once."""
+        if self._requests >= self._settings.max_requests:
+            raise self._overloaded(f"{self._requests:,} requests", "LATTEMIX_MAX_REQUESTS")
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+
+    async def encode(
+        self, texts: Sequence[str], trace: Trace, truncate: bool = True, cut: Side = "right"
+    ) -> Encoding:
+        """Return the mixture of every text, in order, and fill in the trace.
+
+        Whoever stops waiting is forgotten: what only they asked for is not computed any more.
+
+        Raises:
+            EmptyTextError: for the first text in which the model finds no words.
+            TooLongError: for the first that is too long, if none may be cut.
+            OverloadedError: more tokens wait than may.
+            InferenceError: the model failed.
+            UnavailableError: the service stops.
+        """
+        self._check_room()
+        start = time.perf_counter()
+        tokens = await self.compute(lambda: self.encoder.tokenize(texts, cut))
+        trace.tokenization += time.perf_counter() - start
+        trace.sentences += len(tokens)
+        truncated = [text.truncated for text in tokens]
+        trace.truncated += sum(truncated)
+        if not truncate and any(truncated):
+            raise self._too_long(truncated.index(True), tokens)
+        ticket = await self._answered(tokens, trace)
+        mixtures = await self.compute(ticket.mixtures)
+        return Encoding(mixtures, [text.total for text in tokens], truncated)
+
+    async def compute(self, job: Callable[[], T]) -> T:
+        """Do other work (tokens, scores, JSON) away from the event loop and from the model."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+
+    async def check(self) -> None:
+        """Return if the model answers; raise `UnavailableError` or `InferenceError` if not."""
+        if self.draining or self._stopping:
+            raise UnavailableError("The service is stopping.")
+        if time.monotonic() - self._succeeded < _FRESH_SECONDS:
+            return
+        ticket = self._submit([self.encoder.probe], remembered=False)
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await ticket.done
+        except TimeoutError:
+            raise UnavailableError(
+                f"The model has not answered for {_PATIENCE_SECONDS:.0f} seconds."
+            ) from None
+        finally:
+            self._withdraw(ticket)
+
+    def stop(self) -> None:
+        """Take nothing more, and give up what waits."""
+        with self._changed:
+            self._stopping = True
+            waiting = {ticket for s in self._flying.values() for ticket in s.tickets}
+            self.queue, self._flying = Queue(), {}
+            self._changed.notify()
+        for ticket in waiting:
+            ticket.finish(
+                UnavailableError("The service stopped before this was done: send it again.")
+            )
+
+    def close(self) -> None:
+        """Stop, and wait for the batch that runs."""
+        self.stop()
+        self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+
+    async def _answered(self, tokens: list[Tokens], trace: Trace) -> Ticket:
+        start = time.perf_counter()
+        ticket = self._submit(tokens)
+        trace.cached += sum(not isinstance(found, Sentence) for found in ticket.found)
+        try:
+            await ticket.done
+        finally:
+            self._withdraw(ticket)
+            trace.tokens += ticket.tokens
+            trace.inference += ticket.inference
+            trace.queue += max(0.0, time.perf_counter() - start - ticket.inference)
+        return ticket
+
+    def _submit(self, tokens: list[Tokens], remembered: bool = True) -> Ticket:
+        """Find each text in memory or in flight, and let the others wait."""
+        ticket = Ticket(asyncio.get_running_loop())
+        fresh: list[Sentence] = []
+        with self._changed:
+            if self._stopping:
+                raise UnavailableError("The service is stopping.")
+            self._check_room()
+            for text in tokens:
+                key = key_of(text)
+                mixture = self.cache.get(key) if remembered else None
+                if mixture is not None:
+                    ticket.found.append(mixture)
+                    continue
+                sentence = self._flying.get(key)
+                if sentence is None:
+                    sentence = self._flying[key] = Sentence(text)
+                    fresh.append(sentence)
+                if sentence not in ticket.awaited:
+                    ticket.awaited.add(sentence)
+                    sentence.tickets.append(ticket)
+                ticket.found.append(sentence)
+            self.queue.add(fresh)
+            self._changed.notify()
+        ticket.tokens = sum(map(len, fresh))
+        if not ticket.awaited:
+            ticket.finish()
+        return ticket
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """Forget a request; sentences that nobody else waits for are not computed."""
+        with self._changed:
+            for sentence in ticket.awaited:
+                sentence.tickets.remove(ticket)
+                if not sentence.tickets:
+                    self.queue.discard(sentence)
+                    self._flying.pop(sentence.key, None)
+            ticket.awaited.clear()
+
+    def _work(self) -> None:
+        """The model's thread: batch after batch, until told to stop."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self.queue.sentences)
+                if self._stopping:
+                    return
+                batch = self.queue.take(self.encoder.token_budget)
+            self._run(batch)
+
+    def _run(self, batch: list[Sentence]) -> None:
+        start = time.perf_counter()
+        try:
+            mixtures = self.encoder.run([sentence.tokens for sentence in batch])
+        except Exception:
+            if len(batch) > 1:
+                # It may be the size of the batch, or one sentence in it: spare the others.
+                self._run(batch[::2])
+                self._run(batch[1::2])
+                return
+            # For the operator. Tracebacks show code, not values, so no sentence is logged.
+            log.exception("The model failed")
+            self._succeeded = -math.inf
+            self._deliver(
+                batch, 0.0, InferenceError("The model failed; the server's log says why.")
+            )
+            return
+        seconds = time.perf_counter() - start
+        for sentence, mixture in zip(batch, mixtures, strict=True):
+            sentence.mixture = mixture.copy()  # else one that is kept would keep its whole batch
+        self._note(batch, seconds)
+        self._deliver(batch, seconds)
+
+    def _note(self, batch: list[Sentence], seconds: float) -> None:
+        self._succeeded = time.monotonic()
+        tokens = sum(map(len, batch))
+        padded = self.encoder.padded_length(max(map(len, batch))) * len(batch)
+        rate = tokens / seconds
+        self._tokens_per_second += (rate - self._tokens_per_second) / 8  # of the last few batches
+        if self._on_batch is not None:
+            self._on_batch(len(batch), tokens, padded, seconds)
+
+    def _deliver(
+        self, batch: list[Sentence], seconds: float, error: InferenceError | None = None
+    ) -> None:
+        """Hand a batch's results to whoever waits for them."""
+        with self._changed:
+            involved: set[Ticket] = set()
+            for sentence in batch:
+                if self._flying.get(sentence.key) is sentence:
+                    del self._flying[sentence.key]
+                if error is None:
+                    self.cache.put(sentence.key, sentence.mixture)
+                for ticket in sentence.tickets:
+                    ticket.awaited.discard(sentence)
+                    involved.add(ticket)
+                sentence.tickets = []
+            for ticket in involved:
+                ticket.inference += seconds
+                if error is not None or not ticket.awaited:
+                    ticket.finish(error)
+
+    def _check_room(self) -> None:
+        if self.queue.tokens >= self._settings.max_waiting_tokens:
+            raise self._overloaded(f"{self.queue.tokens:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
+
+    def _overloaded(self, what: str, setting: str) -> OverloadedError:
+        """Refuse, and say when what waits now will be done."""
+        wait = self.queue.tokens / self._tokens_per_second if self._tokens_per_second else 1.0
+        retry_after = min(max(1, math.ceil(wait)), _LONGEST_RETRY_SECONDS)
+        most = getattr(self._settings, setting.removeprefix("LATTEMIX_").lower())
+        return OverloadedError(
+            f"{what} are waiting already, and {setting} is {most:,}: try again in {retry_after} s.",
+            retry_after,
+        )
+
+    def _too_long(self, index: int, tokens: list[Tokens]) -> TooLongError:
+        total, limit = tokens[index].total, self.encoder.manifest.max_tokens
+        return TooLongError(
+            index,
+            f"has {total:,} tokens, more than the {limit:,} this model reads: shorten it, or send "
+            '"truncate": true to have it cut',
+        )

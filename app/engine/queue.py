@@ -1,0 +1,139 @@
+"""Sentences that wait for the model, and how a batch is chosen among them."""
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.engine.tokenization import Tokens
+
+# At least this part of a batch is tokens, the rest padding: what is longer or shorter waits.
+_LEAST_FILL = 0.85
+
+
+class Ticket:
+    """One request's wait for its sentences."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.found: list[NDArray[np.float32] | Sentence] = []  # in the order asked
+        self.awaited: set[Sentence] = set()
+        self.inference = 0.0  # seconds, of the batches its sentences were in
+        self.tokens = 0  # computed because of this request
+
+    def mixtures(self) -> NDArray[np.float32]:
+        """Every mixture [N, L, C], once all are there."""
+        return np.stack([f.mixture if isinstance(f, Sentence) else f for f in self.found])
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Wake the request, from any thread."""
+
+        def wake() -> None:
+            if self.done.done():  # it has left
+                return
+            if error is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(error)
+
+        with suppress(RuntimeError):  # the loop is closed: nobody is there to wake
+            self.loop.call_soon_threadsafe(wake)
+
+
+class Sentence:
+    """A distinct sentence that is computed once, for every request that waits for it."""
+
+    mixture: NDArray[np.float32]  # [L, C], once computed
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.key = key_of(tokens)
+        self.tickets: list[Ticket] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens.ids)
+
+
+def key_of(tokens: Tokens) -> bytes:
+    """Equal for texts that the model cannot tell apart."""
+    return array("i", tokens.ids).tobytes()
+
+
+class Queue:
+    """Waiting sentences. Requests take turns; each turn takes along what is of similar length.
+
+    Not thread-safe: its owner holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self.sentences = 0
+        self.tokens = 0
+        self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
+        self._turns: deque[deque[Sentence]] = deque()  # the sentences of each request
+
+    def add(self, sentences: list[Sentence]) -> None:
+        """Let one request's sentences wait."""
+        for sentence in sentences:
+            self._by_length.setdefault(len(sentence), {})[sentence] = None
+            self.sentences += 1
+            self.tokens += len(sentence)
+        self._turns.append(deque(sorted(sentences, key=len)))
+
+    def discard(self, sentence: Sentence) -> None:
+        """Forget a sentence, if it waits."""
+        same = self._by_length.get(len(sentence), {})
+        if sentence not in same:
+            return
+        del same[sentence]
+        if not same:
+            del self._by_length[len(sentence)]
+        self.sentences -= 1
+        self.tokens -= len(sentence)
+
+    def take(self, token_budget: int) -> list[Sentence]:
+        """Remove and return the next batch: `longest x count` is within the budget.
+
+        It begins with the sentence whose turn it is, so that no request waits for all of another,
+        and goes on with those nearest to it in length. A sentence longer than the whole budget
+        gets a batch of its own.
+        """
+        batch: list[Sentence] = []
+        first = self._next()
+        if first is None:
+            return batch
+        longest = tokens = 0
+        for sentence in self._nearest(first):
+            longest = max(longest, len(sentence))
+            tokens += len(sentence)
+            padded = longest * (len(batch) + 1)
+            if batch and (padded > token_budget or tokens < _LEAST_FILL * padded):
+                break
+            batch.append(sentence)
+        for sentence in batch:
+            self.discard(sentence)
+        return batch
+
+    def _next(self) -> Sentence | None:
+        """The first waiting sentence of the request whose turn it is."""
+        while self._turns:
+            turn = self._turns.popleft()
+            while turn and turn[0] not in self._by_length.get(len(turn[0]), {}):
+                turn.popleft()  # it went along with another's turn, or nobody wants it any more
+            if turn:
+                first = turn.popleft()
+                self._turns.append(turn)
+                return first
+        return None
+
+    def _nearest(self, first: Sentence) -> Iterator[Sentence]:
+        """Every waiting sentence, by how near its length is."""
+        yield first
+        for length in sorted(self._by_length, key=lambda length: abs(length - len(first))):
+            for sentence in self._by_length[length]:
+                if sentence is not first:
+                    yield sentence

@@ -1,0 +1,114 @@
+"""Counters, gauges and histograms in Prometheus' format."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from app.observe.trace import Trace
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+_SENTENCES = [2**power for power in range(10)]  # 1 to 512
+_TOKENS = [2**power for power in range(4, 17)]  # 16 to 65,536
+_FILL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+
+
+class Metrics:
+    """The service's metrics, in a registry of their own: one process may hold several services."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"lattemix_{name}", about, labels, registry=self.registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"lattemix_{name}", about, labels, registry=self.registry)
+
+        def histogram(
+            name: str, about: str, buckets: tuple[float, ...] | list[int], *labels: str
+        ) -> Histogram:
+            return Histogram(
+                f"lattemix_{name}", about, labels, registry=self.registry, buckets=buckets
+            )
+
+        self._requests = counter(
+            "requests_total", "Requests, by their answer's status.", "path", "method", "status"
+        )
+        self._request_seconds = histogram(
+            "request_seconds", "From a request's arrival to its answer's end.", _SECONDS, "path"
+        )
+        self._stage_seconds = histogram(
+            "stage_seconds", "Time a request spent in one stage.", _SECONDS, "stage"
+        )
+        self._rejected = counter("rejected_total", "Failed requests, by error type.", "reason")
+        self._sentences = counter("sentences_total", "Sentences asked for.")
+        self._tokens = counter("tokens_total", "Tokens computed, padding not counted.")
+        self._truncated = counter("truncated_total", "Sentences cut to the model's length.")
+        self._hits = counter("cache_hits_total", "Sentences answered from memory.")
+        self._misses = counter("cache_misses_total", "Sentences not found in memory.")
+        self._cache_bytes = gauge("cache_bytes", "Memory held by remembered sentences.")
+        self._queue_sentences = gauge("queue_sentences", "Sentences waiting for the model.")
+        self._queue_tokens = gauge("queue_tokens", "Tokens waiting for the model.")
+        self._batch_sentences = histogram("batch_sentences", "Sentences in a batch.", _SENTENCES)
+        self._batch_tokens = histogram("batch_tokens", "Tokens in a batch, unpadded.", _TOKENS)
+        self._batch_fill = histogram("batch_fill", "Share of a batch that is not padding.", _FILL)
+        self._batch_seconds = histogram("batch_seconds", "Time the model took a batch.", _SECONDS)
+        self._info = gauge(
+            "info",
+            "Always 1: the labels say what runs.",
+            "model",
+            "precision",
+            "provider",
+            "version",
+        )
+
+    def observe_request(
+        self, path: str, method: str, status: int, seconds: float, trace: Trace
+    ) -> None:
+        """Count a finished request. `path` and `method` must be bounded: they become labels."""
+        self._requests.labels(path, method, str(status)).inc()
+        self._request_seconds.labels(path).observe(seconds)
+        for stage, spent in trace.stages().items():
+            # A stage that was skipped, as memory allows, would drag its times towards zero.
+            if spent > 0:
+                self._stage_seconds.labels(stage).observe(spent)
+        if trace.error_type is not None:
+            self._rejected.labels(trace.error_type).inc()
+        self._sentences.inc(trace.sentences)
+        self._tokens.inc(trace.tokens)
+        self._truncated.inc(trace.truncated)
+        self._hits.inc(trace.cached)
+        self._misses.inc(max(trace.sentences - trace.cached, 0))
+
+    def observe_batch(
+        self, sentences: int, tokens: int, padded_tokens: int, seconds: float
+    ) -> None:
+        """Count a batch that the model has computed. Any thread may call this."""
+        self._batch_sentences.observe(sentences)
+        self._batch_tokens.observe(tokens)
+        self._batch_fill.observe(tokens / max(padded_tokens, 1))
+        self._batch_seconds.observe(seconds)
+
+    def watch(
+        self,
+        queue_sentences: Callable[[], float],
+        queue_tokens: Callable[[], float],
+        cache_bytes: Callable[[], float],
+    ) -> None:
+        """Read these gauges from the given functions whenever metrics are rendered."""
+        self._queue_sentences.set_function(queue_sentences)
+        self._queue_tokens.set_function(queue_tokens)
+        self._cache_bytes.set_function(cache_bytes)
+
+    def describe(self, model: str, precision: str, provider: str, version: str) -> None:
+        """Say what runs."""
+        self._info.labels(model, precision, provider, version).set(1)
+
+    def render(self) -> bytes:
+        """Everything, as `CONTENT_TYPE`."""
+        return generate_latest(self.registry)

@@ -1,0 +1,144 @@
+"""`POST /rank`, `/rerank` and `/matrix`: one sentence against many, and many against each other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+
+from app.engine import Encoding
+from app.errors import MODEL_ERRORS, documented
+from app.routes.common import NPY, Call, Called, json, npy, wants_npy
+from app.schemas.common import Cuttable, Uncut
+from app.schemas.rank import (
+    MatrixRequest,
+    MatrixResponse,
+    RankRequest,
+    RankResponse,
+    Reranked,
+    RerankRequest,
+)
+from app.similarity import matrix
+from model_store import Metric
+
+router = APIRouter(tags=["rank"])
+
+Scores = NDArray[np.float32]
+
+_ARRAY = {"schema": {"type": "string", "format": "binary", "description": "Of shape [N, N]."}}
+
+
+@router.post(
+    "/rank",
+    response_model=RankResponse,
+    response_model_exclude_none=True,
+    responses=documented(*MODEL_ERRORS),
+)
+async def rank(body: RankRequest, call: Called) -> Response:
+    """Put candidates in order of their similarity to a query, the most similar first."""
+    metric = call.service.metric(body.metric)
+    encoding = await _encode(call, body.query, "candidates", body.candidates, body)
+
+    def answer() -> Response:
+        scores = _scores(metric, encoding, call)
+        order = _best(scores)[: body.top_k]
+        results = [
+            {"index": i, "score": scores[i], "truncated": encoding.truncated[i + 1]}
+            | ({"text": body.candidates[i]} if body.return_texts else {})
+            for i in order
+        ]
+        name = call.service.manifest.name
+        cut = encoding.truncated[0]
+        return json({"model": name, "metric": metric, "query_truncated": cut, "results": results})
+
+    return await call.compute(answer)
+
+
+@router.post(
+    "/rerank",
+    response_model=list[Reranked],
+    response_model_exclude_none=True,
+    responses=documented(*MODEL_ERRORS),
+)
+async def rerank(body: RerankRequest, call: Called) -> Response:
+    """Do what `/rank` does, with the body and the answer of text-embeddings-inference."""
+    metric = call.service.metric(body.metric)
+    encoding = await _encode(call, body.query, "texts", body.texts, body)
+
+    def answer() -> Response:
+        scores = _scores(metric, encoding, call)
+        return json(
+            [
+                {"index": i, "score": scores[i]}
+                | ({"text": body.texts[i]} if body.return_text else {})
+                for i in _best(scores)
+            ]
+        )
+
+    return await call.compute(answer)
+
+
+@router.post(
+    "/matrix",
+    response_model=MatrixResponse,
+    responses=documented(*MODEL_ERRORS) | {200: {"content": {NPY: _ARRAY}}},
+)
+async def all_pairs(request: Request, body: MatrixRequest, call: Called) -> Response:
+    """Compare every two sentences of a list, to find duplicates: the most similar pairs first.
+
+    Asked for `application/x-npy`, answer the whole matrix instead.
+    """
+    metric = call.service.metric(body.metric)
+    encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
+    whole = wants_npy(request)
+
+    def answer() -> Response:
+        mixtures = encoding.mixtures
+        scores = matrix(metric, mixtures, mixtures, call.service.centre)  # [N, N]
+        return npy(scores) if whole else _pairs(scores, metric, encoding, body, call)
+
+    return await call.compute(answer)
+
+
+def _pairs(
+    scores: Scores, metric: Metric, encoding: Encoding, body: MatrixRequest, call: Call
+) -> Response:
+    left, right = np.triu_indices(len(scores), k=1)  # every pair once
+    found = scores[left, right]
+    if body.threshold is not None:
+        (kept,) = np.nonzero(found >= body.threshold)
+        left, right, found = left[kept], right[kept], found[kept]
+    order = _best(found)[: body.top_k]
+    return json(
+        {
+            "model": call.service.manifest.name,
+            "metric": metric,
+            "count": len(found),
+            "pairs": np.stack([left[order], right[order]], axis=1),
+            "scores": found[order],
+            "tokens": encoding.tokens,
+            "truncated": encoding.truncated,
+        }
+    )
+
+
+async def _encode(
+    call: Call, query: str, field: str, others: Sequence[str], options: Cuttable | Uncut
+) -> Encoding:
+    """Encode the query, first, and what it is compared with."""
+
+    def place(index: int) -> str:
+        return f"{field}[{index - 1}]" if index else "query"
+
+    return await call.encode(field, [query, *others] if others else [], place, options)
+
+
+def _scores(metric: Metric, encoding: Encoding, call: Call) -> Scores:
+    mixtures = encoding.mixtures
+    (scores,) = matrix(metric, mixtures[:1], mixtures[1:], call.service.centre)
+    return scores  # type: ignore[no-any-return]
+
+
+def _best(scores: Scores) -> NDArray[np.intp]:
+    """Places of the scores, highest first; of equal ones, the first."""
+    return np.argsort(-scores, kind="stable")

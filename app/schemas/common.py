@@ -1,0 +1,95 @@
+"""What the requests have in common."""
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    WithJsonSchema,
+)
+
+from app.engine.tokenization import Side
+
+T = TypeVar("T")
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _unicode(text: str) -> str:
+    """JSON can spell half of a surrogate pair, which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds a lone surrogate, which is not valid Unicode") from None
+    return text
+
+
+def _error_is_false(value: object) -> object:
+    return False if value == "error" else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def number(value: object) -> object:
+    """JSON has numbers; pydantic would take `"1"` and `true` for one, too."""
+    if isinstance(value, str | bool):
+        raise ValueError("should be a number")
+    return value
+
+
+# Nothing at all is refused with a code of its own, 400, so only the documentation says it here.
+_TEXT = {"type": "string", "minLength": 1}
+_TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
+Text = Annotated[str, AfterValidator(_unicode), WithJsonSchema(_TEXT)]
+# Lists stop at the first wrong item: a body of a million of them must not make a million errors.
+TextList = Annotated[list[Text], FailFast(), WithJsonSchema(_TEXTS)]
+Texts = Annotated[
+    list[Text],
+    FailFast(),
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [_TEXT, _TEXTS]}),
+]
+Two = Annotated[list[T], Field(min_length=2, max_length=2)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
+Amount = Annotated[float, BeforeValidator(number)]
+
+Truncate = Annotated[
+    StrictBool, BeforeValidator(_error_is_false, json_schema_input_type=bool | Literal["error"])
+]
+TRUNCATE = (
+    "What happens to a text longer than the model reads: `true` cuts it; `false`, or `error`, "
+    "refuses the request."
+)
+# text-embeddings-inference spells it `Right` and `Left`.
+Direction = Annotated[
+    Side, BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"])
+]
+
+
+class Request(BaseModel):
+    """Unknown fields are refused: a misspelt one would otherwise be ignored without a word."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Cuttable(Request):
+    """A request that says what becomes of long texts. Its answer says which were cut."""
+
+    truncate: Truncate = Field(True, description=TRUNCATE)
+    truncation_direction: Direction = Field("right", description="The side that is cut off.")
+
+
+class Uncut(Request):
+    """The same, where the answer has no place to say so: long texts are refused, unless asked."""
+
+    truncate: Truncate = Field(False, description=TRUNCATE)
+    truncation_direction: Direction = Field("right", description="The side that is cut off.")

@@ -1,0 +1,85 @@
+"""Bodies of `/rank`, `/rerank` and `/matrix`."""
+
+from pydantic import BaseModel, Field, StrictBool
+
+from app.schemas.common import Amount, Count, Cuttable, Text, TextList, Two, Uncut
+from model_store import Metric
+
+_METRIC = "Which similarity; else the model's recommended one."
+
+
+class RankRequest(Cuttable):
+    """A query, and candidates to be put in order."""
+
+    query: Text = Field(examples=["How do I reset my password?"])
+    candidates: TextList = Field(
+        examples=[["The cat sat by the window.", "I forgot my password and cannot log in."]]
+    )
+    metric: Metric | None = Field(None, description=_METRIC)
+    top_k: Count | None = Field(None, description="Return only so many, the most similar.")
+    return_texts: StrictBool = Field(False, description="Repeat each candidate beside its score.")
+
+
+class Ranked(BaseModel):
+    """A candidate's place in the order."""
+
+    index: int = Field(description="Of the candidate, in the request.")
+    score: float = Field(description="Its similarity to the query.")
+    truncated: bool = Field(description="Whether the candidate was cut.")
+    text: str | None = Field(None, description="The candidate, if asked for.")
+
+
+class RankResponse(BaseModel):
+    """Candidates, the most similar first."""
+
+    model: str = Field(examples=["default"])
+    metric: Metric
+    query_truncated: bool = Field(description="Whether the query was cut.")
+    results: list[Ranked]
+
+
+class RerankRequest(Uncut):
+    """The body of text-embeddings-inference's `/rerank`."""
+
+    query: Text = Field(examples=["How do I reset my password?"])
+    texts: TextList = Field(
+        examples=[["The cat sat by the window.", "I forgot my password and cannot log in."]]
+    )
+    raw_scores: StrictBool = Field(
+        False, description="Without effect: scores are similarities, never put through a sigmoid."
+    )
+    return_text: StrictBool = Field(False, description="Repeat each text beside its score.")
+    metric: Metric | None = Field(None, description=_METRIC)
+
+
+class Reranked(BaseModel):
+    """A text's place in the order."""
+
+    index: int = Field(description="Of the text, in the request.")
+    score: float = Field(description="Its similarity to the query.")
+    text: str | None = Field(None, description="The text, if asked for.")
+
+
+class MatrixRequest(Cuttable):
+    """Sentences to compare, each with each."""
+
+    inputs: TextList = Field(
+        examples=[["A man is eating.", "Someone is having lunch.", "A man is eating food."]]
+    )
+    metric: Metric | None = Field(None, description=_METRIC)
+    threshold: Amount | None = Field(
+        None, description="Return only pairs at least so similar.", examples=[0.8]
+    )
+    top_k: Count | None = Field(None, description="Return only so many, the most similar.")
+
+
+class MatrixResponse(BaseModel):
+    """Pairs of sentences, the most similar first."""
+
+    model: str = Field(examples=["default"])
+    metric: Metric
+    count: int = Field(description="Pairs that reach the threshold, returned or not.")
+    pairs: list[Two[int]] = Field(description="Places of the two in the request; i < j.")
+    scores: list[float] = Field(description="Their similarities.")
+    tokens: list[int] = Field(description="Tokens of each sentence, special ones included.")
+    truncated: list[bool] = Field(description="Whether each sentence was cut.")

@@ -1,0 +1,98 @@
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.queue import Queue, Sentence
+from app.engine.tokenization import Tokens
+
+
+def sentences(*lengths: int) -> list[Sentence]:
+    return [Sentence(Tokens([1] * length, length)) for length in lengths]
+
+
+def lengths(batch: list[Sentence]) -> list[int]:
+    return sorted(map(len, batch))
+
+
+def test_a_batch_takes_what_is_of_similar_length() -> None:
+    queue = Queue()
+    queue.add(sentences(100, 10, 11, 95, 9, 50))
+    assert lengths(queue.take(1000)) == [9, 10, 11]
+    assert lengths(queue.take(1000)) == [50]
+    assert lengths(queue.take(1000)) == [95, 100]
+    assert queue.take(1000) == []
+
+
+def test_a_batch_stays_within_the_budget_padding_included() -> None:
+    queue = Queue()
+    queue.add(sentences(*[10] * 7))
+    assert [len(queue.take(30)) for _ in range(4)] == [3, 3, 1, 0]
+
+
+def test_a_sentence_longer_than_the_budget_has_a_batch_of_its_own() -> None:
+    queue = Queue()
+    queue.add(sentences(50, 50))
+    assert [len(queue.take(30)) for _ in range(3)] == [1, 1, 0]
+
+
+def test_a_small_request_does_not_wait_for_all_of_a_large_one() -> None:
+    queue = Queue()
+    large, small = sentences(*[20] * 100), sentences(5)
+    queue.add(large)
+    assert set(queue.take(40)) <= set(large)
+    queue.add(small)
+    first, second = queue.take(40), queue.take(40)
+    assert small[0] in [*first, *second]  # at most one batch comes before its turn
+
+
+def test_requests_share_a_batch() -> None:
+    queue = Queue()
+    requests = [sentences(8), sentences(8), sentences(8)]
+    for request in requests:
+        queue.add(request)
+    assert set(queue.take(100)) == {request[0] for request in requests}
+
+
+def test_what_nobody_wants_any_more_is_not_taken() -> None:
+    queue = Queue()
+    kept, dropped = sentences(5, 5)
+    queue.add([dropped, kept])
+    queue.discard(dropped)
+    queue.discard(dropped)
+    assert (queue.sentences, queue.tokens) == (1, 5)
+    assert queue.take(100) == [kept]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 60), max_size=12), max_size=8),
+    st.integers(1, 300),
+    st.randoms(use_true_random=False),
+)
+def test_every_sentence_is_taken_once_within_the_budget(
+    requests: list[list[int]], budget: int, chance: random.Random
+) -> None:
+    queue, waiting = Queue(), set()
+    taken: list[Sentence] = []
+
+    def take() -> bool:
+        batch = queue.take(budget)
+        assert len(batch) <= 1 or max(lengths(batch)) * len(batch) <= budget
+        taken.extend(batch)
+        return bool(batch)
+
+    for request in requests:
+        new = sentences(*request)
+        queue.add(new)
+        for sentence in new:
+            if chance.random() < 0.2:
+                queue.discard(sentence)
+            else:
+                waiting.add(sentence)
+        if chance.random() < 0.5:
+            take()
+    while take():
+        pass
+    assert len(taken) == len(set(taken))
+    assert set(taken) == waiting
+    assert (queue.sentences, queue.tokens) == (0, 0)

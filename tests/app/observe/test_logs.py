@@ -1,0 +1,135 @@
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from app.observe import logs
+
+NAMES = ("lattemix", "uvicorn", "uvicorn.error", "uvicorn.access", "opentelemetry")
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """What `configure` does is for a process; the other tests share this one."""
+    loggers = [logging.getLogger(name) for name in NAMES]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def say(message: str = "request", name: str = "lattemix", **fields: object) -> None:
+    logging.getLogger(name).info(message, extra={"fields": fields})
+
+
+def test_a_text_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "text")
+    say(id="a-1", path="/v1/{name}", status=200, ms=12.3)
+    output = capsys.readouterr()
+    assert output.out == ""
+    time, rest = output.err.split(" ", 1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time)
+    assert rest == "INFO request id=a-1 path=/v1/{name} status=200 ms=12.3\n"
+
+
+def test_times_are_utc() -> None:
+    record = logging.makeLogRecord({"msg": "x", "created": 1_795_000_000.1239, "levelname": "INFO"})
+    assert logs.TextFormatter().format(record) == "2026-11-18T11:06:40.123Z INFO x"
+
+
+def test_a_json_line_has_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    say(id="a-1", path="/embed", status=200, ms=12.3)
+    (line,) = capsys.readouterr().err.splitlines()
+    event = json.loads(line)
+    assert event.pop("time").endswith("Z")
+    assert event == {
+        "level": "INFO",
+        "message": "request",
+        "id": "a-1",
+        "path": "/embed",
+        "status": 200,
+        "ms": 12.3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("", '""'),
+        ("a b", '"a b"'),
+        ("a=b", '"a=b"'),
+        ('"', r'"\""'),
+        ("a\\nb", r'"a\\nb"'),
+        ("a\nb", r'"a\nb"'),
+        ("a\r\nb", r'"a\r\nb"'),
+        ("\x1b[2J", r'"\u001b[2J"'),
+        ("\x7f\x85", r'"\x7f\x85"'),
+        ("\u2028\u202e", r'"\u2028\u202e"'),
+        ("\ud800", r'"\ud800"'),
+        ("café", '"café"'),
+    ],
+)
+def test_odd_values_are_quoted(value: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "text")
+    say(path=value)
+    assert capsys.readouterr().err.partition("request ")[2] == f"path={shown}\n"
+
+
+FORGED = "/\n2026-11-16T13:00:00.123Z INFO request status=200\r\x85\u2028\x0b"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_value_message_or_exception_forges_a_line(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("info", form)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logging.getLogger("lattemix").exception("failed " + FORGED, extra={"fields": {"x": FORGED}})
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if not line.startswith("    ")]) == 1
+    assert "ERROR" in lines[0]
+    if form == "json":
+        (line,) = lines
+        event = json.loads(line)
+        assert event["x"] == FORGED
+        assert event["exception"].startswith("Traceback")
+        assert "ValueError: /" in event["exception"]
+    else:
+        assert "    Traceback (most recent call last):" in lines
+        assert any(line.startswith("    ValueError: /") for line in lines)
+
+
+def test_the_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("warning", "text")
+    say()
+    logging.getLogger("lattemix").warning("careful")
+    assert capsys.readouterr().err.endswith("Z WARNING careful\n")
+    logs.configure("debug", "text")
+    logging.getLogger("lattemix").debug("detail")
+    assert capsys.readouterr().err.endswith("Z DEBUG detail\n")
+
+
+def test_uvicorn_speaks_through_the_same_formatter_but_logs_no_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("info", "json")
+    say("Exception in ASGI application\n", "uvicorn.error")
+    say('"GET /?q=secret HTTP/1.1" 200', "uvicorn.access")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "Exception in ASGI application"
+    # This is how uvicorn asks whether it should make such lines at all.
+    assert not logging.getLogger("uvicorn.access").hasHandlers()
+
+
+def test_configuring_twice_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "text")
+    logs.configure("info", "text")
+    say("once")
+    say("once", "uvicorn.error")
+    assert capsys.readouterr().err.count("once") == 2

@@ -1,0 +1,149 @@
+import base64
+from io import BytesIO
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.engine import Encoder
+from tests.app.conftest import failure
+
+TEXTS = ["a man is eating", "the sea was calm and blue"]
+NPY = {"accept": "application/x-npy"}
+
+
+@pytest.fixture
+def mixtures(encoder: Encoder) -> np.ndarray:
+    return encoder.encode(TEXTS).mixtures  # [2, 4, 5]
+
+
+def test_embed_returns_the_mixtures(client: TestClient, encoder: Encoder) -> None:
+    texts = ["a man is eating", "dog " * 20]
+    body = client.post("/embed", json={"inputs": texts}).json()
+    assert (body["model"], body["shape"]) == ("tiny", [4, 5])
+    assert (body["tokens"], body["truncated"]) == ([6, 22], [False, True])
+    np.testing.assert_allclose(body["embeddings"], encoder.encode(texts).mixtures, atol=1e-6)
+
+
+def test_embed_takes_a_single_sentence(client: TestClient) -> None:
+    body = client.post("/embed", json={"inputs": "a man is eating"}).json()
+    assert np.shape(body["embeddings"]) == (1, 4, 5)
+
+
+def test_flat_is_dense_in_one_row(client: TestClient, mixtures: np.ndarray) -> None:
+    body = client.post("/embed", json={"inputs": TEXTS, "format": "flat"}).json()
+    np.testing.assert_allclose(body["embeddings"], mixtures.reshape(2, 20), atol=1e-6)
+
+
+@pytest.mark.parametrize("cutoff", [0.0, 0.2, 1.0])
+def test_sparse_keeps_what_reaches_the_cutoff(
+    client: TestClient, mixtures: np.ndarray, cutoff: float
+) -> None:
+    request = {"inputs": TEXTS, "format": "sparse", "cutoff": cutoff}
+    for found, mixture in zip(
+        client.post("/embed", json=request).json()["embeddings"], mixtures, strict=True
+    ):
+        whole = np.zeros(20)
+        whole[found["indices"]] = found["values"]
+        flat = mixture.ravel()
+        np.testing.assert_allclose(whole, np.where(flat >= cutoff, flat, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
+def test_base64_is_the_bytes_of_flat(
+    client: TestClient, mixtures: np.ndarray, dtype: str, tolerance: float
+) -> None:
+    request = {"inputs": TEXTS, "format": "base64", "dtype": dtype}
+    for text, mixture in zip(
+        client.post("/embed", json=request).json()["embeddings"], mixtures, strict=True
+    ):
+        found = np.frombuffer(base64.b64decode(text), np.dtype(dtype).newbyteorder("<"))
+        np.testing.assert_allclose(found, mixture.ravel(), atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
+def test_npy_is_one_array(
+    client: TestClient, mixtures: np.ndarray, dtype: str, tolerance: float
+) -> None:
+    request = {"inputs": TEXTS, "dtype": dtype}
+    response = client.post("/embed", json=request, headers=NPY)
+    assert response.headers["content-type"] == "application/x-npy"
+    found = np.load(BytesIO(response.content), allow_pickle=False)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, mixtures, atol=tolerance)
+
+
+def test_npy_says_in_a_header_what_was_cut(client: TestClient) -> None:
+    response = client.post("/embed", json={"inputs": ["a", "dog " * 20]}, headers=NPY)
+    assert response.headers["x-truncated-inputs"] == "1"
+
+
+def test_errors_are_json_whatever_was_asked_for(client: TestClient) -> None:
+    response = client.post("/embed", json={"inputs": []}, headers=NPY)
+    assert failure(response)[:2] == (400, "Empty")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": "xml"}, "format: Input should be 'dense', 'flat', 'sparse' or 'base64'"),
+        ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
+        ({"dtype": "int8"}, "dtype: Input should be 'float32' or 'float16'"),
+        ({"truncate": "maybe"}, "truncate: Input should be a valid boolean"),
+        ({"truncation_direction": "up"}, "truncation_direction: Input should be 'right' or 'left'"),
+    ],
+)
+def test_wrong_options_are_named(client: TestClient, change: dict[str, object], says: str) -> None:
+    status, kind, message = failure(client.post("/embed", json={"inputs": "a"} | change))
+    assert (status, kind) == (422, "Validation")
+    assert says in message
+
+
+def test_openai_vectors_have_length_one_and_their_dot_product_is_the_metric(
+    client: TestClient,
+) -> None:
+    for metric in ("cosine", "bhattacharyya", "centred"):
+        body = client.post("/v1/embeddings", json={"input": TEXTS, "metric": metric}).json()
+        a, b = (np.array(item["embedding"]) for item in body["data"])
+        assert (np.linalg.norm(a), np.linalg.norm(b)) == (pytest.approx(1), pytest.approx(1))
+        request = {"pairs": [TEXTS], "metrics": [metric]}
+        (scores,) = client.post("/similarity", json=request).json()["similarities"]
+        assert a @ b == pytest.approx(scores[metric], abs=1e-5)
+
+
+def test_openai_answers_in_its_own_shape(client: TestClient) -> None:
+    request = {"input": "a dog", "model": "text-embedding-3-small", "user": "u", "dimensions": 20}
+    body = client.post("/v1/embeddings", json=request).json()
+    (item,) = body.pop("data")
+    assert body == {
+        "object": "list",
+        "model": "tiny",
+        "usage": {"prompt_tokens": 4, "total_tokens": 4},
+    }
+    assert (item["object"], item["index"], len(item["embedding"])) == ("embedding", 0, 20)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected", "says"),
+    [
+        ({"input": []}, (400, "Empty"), "input is empty"),
+        ({"input": ["a", ""]}, (400, "Empty"), "input[1] is empty"),
+        ({"input": [1, 2]}, (422, "Validation"), "input: token ids are of another model's"),
+        ({"input": [[1, 2]]}, (422, "Validation"), "input: token ids are of another model's"),
+        ({"input": "a", "dimensions": 8}, (422, "Validation"), "vectors have 20; leave it out"),
+        ({"input": "a", "metric": "js"}, (422, "Validation"), "metric: Input should be 'cosine'"),
+        ({"input": "dog " * 20}, (413, "TooLarge"), "input[0] has 22 tokens"),
+    ],
+)
+def test_bad_openai_requests(
+    client: TestClient, request_: dict[str, object], expected: tuple[int, str], says: str
+) -> None:
+    status, kind, message = failure(client.post("/v1/embeddings", json=request_))
+    assert (status, kind) == expected
+    assert says in message
+
+
+def test_openai_cuts_when_asked(client: TestClient) -> None:
+    request = {"input": "dog " * 20, "truncate": True}
+    body = client.post("/v1/embeddings", json=request).json()
+    assert body["usage"]["prompt_tokens"] == 16  # what was read

@@ -1,0 +1,132 @@
+from io import BytesIO
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.app.conftest import failure
+
+QUERY = "a man is eating"
+OTHERS = ["the sea was calm", "someone is having lunch", "a man is eating", "dog " * 20]
+
+
+def scores(client: TestClient, metric: str, pairs: list[list[str]]) -> list[float]:
+    answer = client.post("/similarity", json={"pairs": pairs, "metrics": [metric]}).json()
+    return [pair[metric] for pair in answer["similarities"]]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
+def test_candidates_come_in_the_order_of_their_similarity(client: TestClient, metric: str) -> None:
+    request = {"query": QUERY, "candidates": OTHERS, "metric": metric}
+    body = client.post("/rank", json=request).json()
+    expected = scores(client, metric, [[QUERY, other] for other in OTHERS])
+    order = np.argsort(expected)[::-1].tolist()
+    assert [result["index"] for result in body["results"]] == order
+    assert [result["score"] for result in body["results"]] == pytest.approx(
+        [expected[i] for i in order], abs=1e-6
+    )
+    assert (body["model"], body["metric"], body["query_truncated"]) == ("tiny", metric, False)
+    assert [r["index"] for r in body["results"] if r["truncated"]] == [3]
+
+
+def test_the_metric_is_the_recommended_one_unless_asked(client: TestClient) -> None:
+    body = client.post("/rank", json={"query": QUERY, "candidates": OTHERS}).json()
+    assert body["metric"] == client.get("/info").json()["recommended_metric"]
+
+
+def test_only_so_many_are_returned_with_their_texts(client: TestClient) -> None:
+    request = {"query": QUERY, "candidates": OTHERS, "top_k": 2, "return_texts": True}
+    results = client.post("/rank", json=request).json()["results"]
+    assert [result["text"] for result in results] == [OTHERS[r["index"]] for r in results]
+    assert len(results) == 2
+    assert results[0]["text"] == QUERY
+
+
+def test_equal_candidates_keep_their_order(client: TestClient) -> None:
+    request = {"query": QUERY, "candidates": ["a dog"] * 4}
+    results = client.post("/rank", json=request).json()["results"]
+    assert [result["index"] for result in results] == [0, 1, 2, 3]
+
+
+def test_rerank_answers_a_bare_list(client: TestClient) -> None:
+    texts = OTHERS[:3]
+    request = {"query": QUERY, "texts": texts, "return_text": True, "raw_scores": True}
+    found = client.post("/rerank", json=request).json()
+    ranked = client.post("/rank", json={"query": QUERY, "candidates": texts}).json()["results"]
+    assert found == [
+        {"index": r["index"], "score": r["score"], "text": texts[r["index"]]} for r in ranked
+    ]
+    assert "text" not in client.post("/rerank", json={"query": "a", "texts": ["b"]}).json()[0]
+
+
+def test_every_pair_comes_once_the_most_similar_first(client: TestClient) -> None:
+    inputs = [*OTHERS, QUERY]  # the third and the last are equal
+    body = client.post("/matrix", json={"inputs": inputs, "metric": "js"}).json()
+    assert body["count"] == len(body["pairs"]) == 10
+    assert body["pairs"][0] == [2, 4]
+    assert body["scores"] == sorted(body["scores"], reverse=True)
+    texts = [[inputs[i], inputs[j]] for i, j in body["pairs"]]
+    assert all(i < j for i, j in body["pairs"])
+    first, second = texts[:4], texts[4:8]
+    expected = scores(client, "js", first) + scores(client, "js", second)
+    assert body["scores"][:8] == pytest.approx(expected, abs=2e-6)
+    assert body["truncated"] == [False, False, False, True, False]
+
+
+def test_a_threshold_and_a_number_keep_the_answer_small(client: TestClient) -> None:
+    whole = client.post("/matrix", json={"inputs": OTHERS, "metric": "cosine"}).json()
+    middle = whole["scores"][2]
+    request = {"inputs": OTHERS, "metric": "cosine", "threshold": middle, "top_k": 2}
+    body = client.post("/matrix", json=request).json()
+    assert (body["count"], body["pairs"]) == (3, whole["pairs"][:2])
+    none = client.post("/matrix", json={"inputs": OTHERS, "threshold": 2}).json()
+    assert (none["count"], none["pairs"], none["scores"]) == (0, [], [])
+
+
+def test_one_sentence_has_no_pairs(client: TestClient) -> None:
+    assert client.post("/matrix", json={"inputs": ["a"]}).json()["pairs"] == []
+
+
+def test_the_whole_matrix_comes_as_an_array(client: TestClient) -> None:
+    request = {"inputs": OTHERS, "metric": "cosine"}
+    response = client.post("/matrix", json=request, headers={"accept": "application/x-npy"})
+    found = np.load(BytesIO(response.content), allow_pickle=False)
+    assert found.shape == (4, 4)
+    np.testing.assert_allclose(np.diag(found), 1, atol=1e-6)
+    expected = scores(client, "cosine", [[OTHERS[0], other] for other in OTHERS])
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected", "says"),
+    [
+        ("/rank", {"query": "a", "candidates": []}, (400, "Empty"), "candidates is empty"),
+        ("/rank", {"query": " ", "candidates": ["a"]}, (400, "Empty"), "query is empty"),
+        ("/rank", {"query": "a", "candidates": ["a", ""]}, (400, "Empty"), "candidates[1] is"),
+        ("/rank", {"query": "a", "candidates": "b"}, (422, "Validation"), "candidates: Input"),
+        (
+            "/rank",
+            {"query": "a", "candidates": ["b"], "top_k": 0},
+            (422, "Validation"),
+            "top_k: Input should be greater than or equal to 1",
+        ),
+        ("/rank", {"query": "a", "candidates": ["b"] * 8}, (413, "TooLarge"), "holds 9 sentences"),
+        ("/rerank", {"query": "a", "texts": []}, (400, "Empty"), "texts is empty"),
+        ("/rerank", {"query": "dog " * 20, "texts": ["b"]}, (413, "TooLarge"), "query has 22"),
+        ("/rerank", {"query": "a"}, (422, "Validation"), "texts: Field required"),
+        ("/matrix", {"inputs": []}, (400, "Empty"), "inputs is empty"),
+        (
+            "/matrix",
+            {"inputs": ["a"], "threshold": "x"},
+            (422, "Validation"),
+            "threshold: should be a number",
+        ),
+        ("/matrix", {"inputs": ["a"] * 9}, (413, "TooLarge"), "inputs holds 9 sentences"),
+    ],
+)
+def test_bad_requests_get_their_code_and_a_sentence(
+    client: TestClient, path: str, body: object, expected: tuple[int, str], says: str
+) -> None:
+    status, kind, message = failure(client.post(path, json=body))
+    assert (status, kind) == expected
+    assert says in message

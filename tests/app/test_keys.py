@@ -1,0 +1,234 @@
+import asyncio
+import hmac
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
+
+from app.keys import OPEN, Keys, RequireKey
+from app.observe import Metrics, Observe
+from app.settings import Settings, load_settings
+from model_store import LatteMixError
+
+MISSING = (
+    "This service needs a key: send it as `Authorization: Bearer KEY` "
+    "(LATTEMIX_API_KEYS lists those it takes)."
+)
+WRONG = "The key sent is not one this service takes (LATTEMIX_API_KEYS)."
+
+
+def service(*keys: str) -> TestClient:
+    return TestClient(RequireKey(PlainTextResponse("inside"), Keys(keys)))
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def refused(response: httpx.Response) -> str:
+    """The message of a 401."""
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    body = response.json()
+    assert set(body) == {"error", "error_type"}
+    assert body["error_type"] == "Unauthorized"
+    message: str = body["error"]
+    return message
+
+
+@pytest.fixture
+def from_file(tmp_path: Path) -> Callable[[bytes], Settings]:
+    def settings(content: bytes) -> Settings:
+        (tmp_path / "keys").write_bytes(content)
+        return Settings(api_keys_file=tmp_path / "keys")
+
+    return settings
+
+
+def test_without_keys_anyone_may_come_in() -> None:
+    keys = Keys.load(Settings())
+    assert not keys
+    assert TestClient(RequireKey(PlainTextResponse("inside"), keys)).post("/embed").text == "inside"
+
+
+def test_every_key_works() -> None:
+    client = service("first", "second", "third")
+    for key in ("first", "second", "third"):
+        assert client.post("/embed", headers=bearer(key)).text == "inside"
+
+
+@pytest.mark.parametrize(
+    "header", ["bearer first", "BEARER first", "Bearer   first", "Bearer first "]
+)
+def test_the_scheme_may_be_spelled_freely(header: str) -> None:
+    assert service("first").get("/info", headers={"authorization": header}).text == "inside"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (None, MISSING),
+        ("", MISSING),
+        ("Bearer", MISSING),
+        ("Bearer  ", MISSING),
+        ("first", MISSING),
+        ("Basic first", MISSING),
+        ("Token first", MISSING),
+        ("Bearerfirst", MISSING),
+        ("Bearer wrong", WRONG),
+        ("Bearer First", WRONG),
+        ("Bearer first2", WRONG),
+        ("Bearer firs", WRONG),
+        ("Bearer first first", WRONG),
+        ("Bearer caf\u00e9", WRONG),
+    ],
+)
+def test_anything_else_is_refused(header: str | None, message: str) -> None:
+    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+    assert refused(service("first").post("/embed", headers=headers)) == message  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", [*sorted(OPEN), "/static-offline-docs/swagger.css"])
+def test_open_paths_need_no_key(path: str) -> None:
+    assert service("first").get(path).text == "inside"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/info", "/similarity", "/embed", "/v1/embeddings", "/health/", "/healthy"),
+        *("/docs/x", "/static-offline-docs", "/x/health", "//health", "/HEALTH", "/embed?/health"),
+    ],
+)
+def test_every_other_path_needs_one(path: str) -> None:
+    assert refused(service("first").get(path)) == MISSING
+
+
+def test_open_paths_are_those_we_mean() -> None:
+    assert {"/health", "/ready", "/metrics", "/docs", "/redoc", "/openapi.json"} == OPEN
+
+
+def refusing(scope: dict[str, Any]) -> list[Message]:
+    """What is sent by a service with keys whose body nobody may read."""
+    sent: list[Message] = []
+
+    async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+        pytest.fail("the request was let in")
+
+    async def receive() -> Message:
+        pytest.fail("the body was read")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(RequireKey(inside, Keys(["first"]))(scope, receive, send))
+    return sent
+
+
+def test_the_body_is_not_read() -> None:
+    sent = refusing({"type": "http", "method": "POST", "path": "/embed", "headers": []})
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[0]["status"] == 401
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    real = hmac.compare_digest
+
+    def watch(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return real(a, b)
+
+    monkeypatch.setattr(hmac, "compare_digest", watch)
+    keys = Keys(["a", "bb", "a-much-longer-key"])
+    for sent, taken in [("a", True), ("a-much-longer-key", True), ("x" * 1000, False), ("", False)]:
+        compared.clear()
+        assert keys.accepts(sent) is taken
+        assert len(compared) == 3, "a match must not end the search"
+        assert len({b for _, b in compared}) == 3
+        assert {len(side) for pair in compared for side in pair} == {32}, "lengths would show"
+
+
+def test_a_refusal_is_traced() -> None:
+    metrics = Metrics()
+    app = RequireKey(PlainTextResponse("inside"), Keys(["first"]))
+    response = TestClient(Observe(app, metrics)).post("/embed")
+    assert refused(response) == MISSING
+    assert "x-request-id" in response.headers
+    assert b'lattemix_rejected_total{reason="Unauthorized"} 1.0' in metrics.render()
+
+
+def test_other_scopes_pass() -> None:
+    passed: list[str] = []
+
+    async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+        passed.append(scope["type"])
+
+    async def receive() -> Message:
+        return {}
+
+    async def send(message: Message) -> None:
+        pass
+
+    for kind in ("lifespan", "websocket"):
+        asyncio.run(RequireKey(inside, Keys(["first"]))({"type": kind}, receive, send))
+    assert passed == ["lifespan", "websocket"]
+
+
+def test_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATTEMIX_API_KEYS", "first, second")
+    keys = Keys.load(load_settings())
+    assert [keys.accepts(key) for key in ("first", "second", "first, second")] == [1, 1, 0]
+
+
+def test_keys_from_a_file(from_file: Callable[[bytes], Settings]) -> None:
+    content = "# caf\u00e9's keys\n\nfirst\r\n  second  \n \t\n#third\nfourth#4".encode()
+    keys = Keys.load(from_file(content))
+    asked = ("first", "second", "fourth#4", "third", "#third", "", "fourth")
+    assert [keys.accepts(key) for key in asked] == [1, 1, 1, 0, 0, 0, 0]
+
+
+def test_keys_of_both_places_count(from_file: Callable[[bytes], Settings]) -> None:
+    settings = from_file(b"second\n")
+    both = Settings(api_keys=("first",), api_keys_file=settings.api_keys_file)
+    keys = Keys.load(both)
+    assert keys.accepts("first")
+    assert keys.accepts("second")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"# only a comment\n"])
+def test_a_file_without_keys_does_not_open_the_service(
+    from_file: Callable[[bytes], Settings], content: bytes
+) -> None:
+    with pytest.raises(LatteMixError, match=r"^LATTEMIX_API_KEYS_FILE names a file without keys"):
+        Keys.load(from_file(content))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(LatteMixError, match=r"^LATTEMIX_API_KEYS_FILE cannot be read: [A-Z]"):
+            Keys.load(Settings(api_keys_file=path))
+
+
+@pytest.mark.parametrize("key", ["s\u00e9cret", "sec ret", "s\x00ecret", "\ufeffsecret"])
+def test_a_key_that_cannot_be_sent_is_refused_unseen(
+    from_file: Callable[[bytes], Settings], key: str
+) -> None:
+    with pytest.raises(LatteMixError) as caught:
+        Keys.load(from_file(f"# keys\nfine\n{key}\n".encode()))
+    assert str(caught.value).startswith("LATTEMIX_API_KEYS_FILE: key 2 is not plain ASCII")
+    assert "ret" not in str(caught.value)
+    with pytest.raises(LatteMixError) as caught:
+        Keys.load(Settings(api_keys=(key,)))
+    assert str(caught.value).startswith("LATTEMIX_API_KEYS: key 1 is not plain ASCII")
+    assert "ret" not in str(caught.value)
+
+
+def test_keys_do_not_show_themselves() -> None:
+    keys = Keys(["secret"])
+    assert "secret" not in repr(keys) + str(vars(keys))
