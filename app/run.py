@@ -18,6 +18,7 @@ from app.settings import Settings
 from model_store import LatteMixError
 
 _BACKLOG = 2048
+_LAST_ARRIVALS_SECONDS = 0.2
 _LAST_ANSWERS_SECONDS = 5
 
 
@@ -40,7 +41,8 @@ class _Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         grace = math.ceil(settings.grace_seconds) + _LAST_ANSWERS_SECONDS
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=grace)
+        # uvicorn would log where web sockets were asked for, query string included.
+        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=grace, ws="none")
         super().__init__(config)
         self._engine: Engine = app.state.service.engine
         self._settings = settings
@@ -59,12 +61,18 @@ class _Server(uvicorn.Server):
         """
         await super().main_loop()
         self._engine.draining = True
+        # Who is answered from here on connects anew next time, and so elsewhere.
+        state = self.server_state
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
         end = time.monotonic() + self._settings.drain_seconds
         while self._captured_signals == [signal.SIGTERM] and time.monotonic() < end:
             await asyncio.sleep(0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, finish what was accepted, and answer 503 to what takes too long."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_LAST_ARRIVALS_SECONDS)  # what has connected has sent its request
         loop = asyncio.get_running_loop()
         given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
         await super().shutdown(sockets)

@@ -18,7 +18,10 @@ def _listed(value: object) -> object:
     """`a, b` as a variable spells a list."""
     if not isinstance(value, str):
         return value
-    return [item.strip() for item in value.split(",") if item.strip()]
+    items = [item.strip() for item in value.split(",") if item.strip()]
+    if not items:  # someone meant to restrict, and must not be left without
+        raise ValueError("should list at least one, with commas between")
+    return items
 
 
 Listed = (NoDecode, BeforeValidator(_listed))
@@ -94,4 +97,6 @@ def load_settings(**overrides: Any) -> Settings:
         first = error.errors()[0]
         field = str(first["loc"][0])
         source = f"--{field.replace('_', '-')}" if field in given else _PREFIX + field.upper()
-        raise LatteMixError(f"{source}={first['input']}: {first['msg']}.") from error
+        value = "..." if field == "api_keys" else first["input"]
+        message = first["msg"].removeprefix("Value error, ")
+        raise LatteMixError(f"{source}={value}: {message}.") from None

@@ -13,8 +13,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from app.engine.tokenization import Side
-
 T = TypeVar("T")
 
 
@@ -71,7 +69,8 @@ TRUNCATE = (
 )
 # text-embeddings-inference spells it `Right` and `Left`.
 Direction = Annotated[
-    Side, BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"])
+    Literal["right", "left"],
+    BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"]),
 ]
 
 

@@ -79,7 +79,7 @@ def test_odd_values_are_quoted(value: str, shown: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().err.partition("request ")[2] == f"path={shown}\n"
 
 
-FORGED = "/\n2026-11-16T13:00:00.123Z INFO request status=200\r\x85\u2028\x0b"
+FORGED = "/\n2026-11-16T13:00:00.123Z INFO request status=200\r\x85\u2028\x0b\x1b[2J"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -91,7 +91,9 @@ def test_no_value_message_or_exception_forges_a_line(
         raise ValueError(FORGED)
     except ValueError:
         logging.getLogger("lattemix").exception("failed " + FORGED, extra={"fields": {"x": FORGED}})
-    lines = capsys.readouterr().err.splitlines()
+    output = capsys.readouterr().err
+    assert "\x1b" not in output
+    lines = output.splitlines()
     assert len([line for line in lines if not line.startswith("    ")]) == 1
     assert "ERROR" in lines[0]
     if form == "json":
@@ -109,7 +111,8 @@ def test_the_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("warning", "text")
     say()
     logging.getLogger("lattemix").warning("careful")
-    assert capsys.readouterr().err.endswith("Z WARNING careful\n")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Z WARNING careful")
     logs.configure("debug", "text")
     logging.getLogger("lattemix").debug("detail")
     assert capsys.readouterr().err.endswith("Z DEBUG detail\n")

@@ -149,16 +149,18 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[tuple
     server.server_close()
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize(
+    ("base", "expected"), [("", "/v1/traces"), ("/", "/v1/traces"), ("/otlp/", "/otlp/v1/traces")]
+)
 def test_spans_reach_a_collector_when_we_close(
-    collector: tuple[str, list[tuple[str, bytes]]], slash: str
+    collector: tuple[str, list[tuple[str, bytes]]], base: str, expected: str
 ) -> None:
     endpoint, received = collector
-    tracer = start(endpoint + slash, "1.2.3")
+    tracer = start(endpoint + base, "1.2.3")
     service(tracer).post("/similarity")
     tracer.close()
     ((path, body),) = received
-    assert path == "/v1/traces"
+    assert path == expected
     (resource,) = ExportTraceServiceRequest.FromString(body).resource_spans
     about = {item.key: item.value.string_value for item in resource.resource.attributes}
     assert (about["service.name"], about["service.version"]) == ("lattemix", "1.2.3")
