@@ -33,7 +33,7 @@ COPY --from=model /models /models
 USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD \
-    ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"LATTEMIX_PORT\"]}/health', timeout=2)"]
+    ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"LATTEMIX_PORT\"]}/ready', timeout=2)"]
 ENTRYPOINT ["lattemix"]
 CMD ["serve"]
 

@@ -18,6 +18,7 @@ from model_store.store import default_root
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SERVICE = (ROOT / "docs/service.md").read_text(encoding="utf-8")
 PROMISED = "http://127.0.0.1:8000"
 
 
@@ -30,8 +31,8 @@ class Block(NamedTuple):
     output: str
 
 
-def blocks() -> list[Block]:
-    fences = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(text: str) -> list[Block]:
+    fences = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     found = []
     for i, (language, code) in enumerate(fences):
         if language in ("bash", "python"):
@@ -41,8 +42,8 @@ def blocks() -> list[Block]:
     return found
 
 
-MAKE = [block for block in blocks() if block.code.startswith("make ")]
-RUN = [block for block in blocks() if block not in MAKE]
+MAKE = [block for block in blocks(README) if block.code.startswith("make ")]
+RUN = [block for block in blocks(README) + blocks(SERVICE) if block not in MAKE]
 
 
 def outside_make() -> dict[str, str]:
@@ -101,6 +102,8 @@ def place(tmp_path: Path) -> Path:
     rows = [
         f"main\tset\tyear\t{i}\t{i % 6}.0\t{sentences[i]}\t{sentences[-i]}" for i in range(1, 20)
     ]
+    pairs = [f'"{i} dogs, running","{i} cats"' for i in range(9)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["a,b", *pairs]), encoding="utf-8")
     (tmp_path / "sts-dev.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return tmp_path
 
@@ -184,7 +187,8 @@ def test_the_table_of_settings_is_the_settings() -> None:
     rows = re.findall(r"^\| `(LATTEMIX_\w+)` \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
     expected = []
     for name, field in Settings.model_fields.items():
-        default = "the checkout's, or the user's" if name == "store" else f"`{field.default}`"
+        default = f"`{field.default}`" if field.default not in ((), None) else "none"
+        default = "the checkout's, or the user's" if name == "store" else default
         expected.append((f"LATTEMIX_{name.upper()}", default, field.description))
     assert rows == expected
 

@@ -31,6 +31,8 @@ class Session:
         options.intra_op_num_threads = threads
         # Batches come in many shapes; a pattern planned for each would only hold memory.
         options.enable_mem_pattern = False
+        # Threads that wait by spinning keep the event loop, and each other, off the cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         wanted = _providers(provider, device_id)
         try:
