@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn, TypeVar, get_args
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from app import results
 from app.settings import Provider, load_settings
 from model_store import LatteMixError, Metric, Precision, Store
 from model_store.choice import choose
@@ -30,6 +31,21 @@ PrecisionOption = Annotated[
     str, typer.Option("--precision", help="One or several of fp32, fp16, int8; with commas.")
 ]
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Else LATTEMIX_STORE.")]
+SentenceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help="Instead: .txt, .csv, .tsv, .parquet (column text or sentence; or just one), .jsonl, "
+        "or - for lines.",
+    ),
+]
+_OUT = "Write to .csv, .tsv, .json, .jsonl, .parquet{}; else JSON lines to standard output."
+Out = Annotated[Path | None, typer.Option(dir_okay=False, help=_OUT.format(" or .npy"))]
+RankOut = Annotated[Path | None, typer.Option("--out", dir_okay=False, help=_OUT.format(""))]
+Url = Annotated[
+    str | None,
+    typer.Option(help="Ask this server (with LATTEMIX_API_KEY), not a model in this process."),
+]
 
 
 @cli.command()
@@ -49,26 +65,81 @@ def serve(
 
 @cli.command()
 def similarity(
-    a: Annotated[str, typer.Argument(help="A sentence.")],
-    b: Annotated[str, typer.Argument(help="Another.")],
+    a: Annotated[str | None, typer.Argument(help="A sentence.")] = None,
+    b: Annotated[str | None, typer.Argument(help="Another.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead, pairs: .csv, .tsv, .parquet (columns a, b or sentence1, sentence2; or "
+            "just two), .jsonl, or - for lines with a tab."
+        ),
+    ] = None,
+    out: Out = None,
     metrics: Annotated[str, typer.Option(help="One or several, with commas.")] = "cosine,js",
     model: Model = None,
     store: StoreOption = None,
+    url: Url = None,
 ) -> None:
-    """Compare two sentences, without a server."""
+    """Compare two sentences, or the pairs in a file; without a server, or with one."""
     wanted = _chosen(metrics, list[Metric], "--metrics")
-    from app.engine import Encoder
-    from app.similarity import similarity as measure
+    from app import bulk
 
-    encoder = Encoder.load(load_settings(model=model, store=store))
-    encoding = encoder.encode([a, b])
-    left, right = encoding.mixtures[:1], encoding.mixtures[1:]
-    for name in wanted:
-        (score,) = measure(name, left, right, encoder.centre)
-        typer.echo(f"{name:<13} {score:.4f}")
-    if any(encoding.truncated):
-        limit = encoder.manifest.max_tokens
-        typer.echo(f"Note: only the first {limit} tokens of a sentence are read.", err=True)
+    results.check(out)
+    pairs = bulk.pairs(a, b, file, out)
+    with bulk.connected(url, model, store) as client:
+        if file is None and out is None:
+            bulk.show(client, pairs, wanted)
+        else:
+            bulk.compare(client, pairs, wanted, out)
+
+
+@cli.command()
+def embed(
+    texts: Annotated[list[str] | None, typer.Argument(help="Sentences.")] = None,
+    file: SentenceFile = None,
+    out: Out = None,
+    form: Annotated[
+        results.Format | None,
+        typer.Option(
+            "--format",
+            help="Of each mixture: L lists of C weights, one list, or the weights that are not "
+            "small. .csv, .tsv and .parquet hold flat ones, .npy dense or flat ones.",
+        ),
+    ] = None,
+    model: Model = None,
+    store: StoreOption = None,
+    url: Url = None,
+) -> None:
+    """Turn sentences into mixtures; without a server, or with one."""
+    from app import bulk
+
+    results.check(out)
+    form = results.format_for(out, form)
+    rows = bulk.sentences(texts, file, out)
+    with bulk.connected(url, model, store) as client:
+        bulk.embed(client, rows, form, out)
+
+
+@cli.command()
+def rank(
+    query: Annotated[str, typer.Argument(help="A sentence.")],
+    candidates: Annotated[list[str] | None, typer.Argument(help="To be put in order.")] = None,
+    file: SentenceFile = None,
+    out: RankOut = None,
+    metric: Annotated[Metric | None, typer.Option(help="Else the model's own.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Only so many.")] = None,
+    model: Model = None,
+    store: StoreOption = None,
+    url: Url = None,
+) -> None:
+    """Put sentences in order of their similarity to one; without a server, or with one."""
+    from app import bulk
+
+    results.check(out, but=".npy")
+    rows = bulk.sentences(candidates, file, out)
+    plainly = file is None and out is None
+    with bulk.connected(url, model, store) as client:
+        bulk.rank(client, query, rows, metric, top_k, out, plainly)
 
 
 @cli.command()
@@ -161,18 +232,18 @@ def complete(command: Callable[[], None], program: str) -> NoReturn:
 _EXTRAS = {
     "fastapi": "cpu",
     "onnxruntime": "cpu",
-    "orjson": "cpu",
+    "orjson": "client",
     "tokenizers": "cpu",
     "uvicorn": "cpu",
     "huggingface_hub": "export",
     "onnx": "export",
     "safetensors": "export",
-    "httpx": "train",
+    "httpx": "client",
     "matplotlib": "train",
-    "pyarrow": "train",
+    "pyarrow": "parquet",
     "scipy": "train",
     "torch": "train",
-    "tqdm": "train",
+    "tqdm": "client",
     "transformers": "train",
 }
 

@@ -46,10 +46,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(engine.close)
-        if tracer is not None:
-            await asyncio.to_thread(tracer.close)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(engine.close)
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
 
     # Its pages of documentation bring their scripts along instead of fetching them from others.
     app = FastAPIOffline(

@@ -31,6 +31,16 @@ def test_serving_loads_neither_torch_nor_transformers_nor_onnx() -> None:
     assert heavy == []
 
 
+def test_the_client_needs_neither_the_model_nor_the_server() -> None:
+    code = (
+        "import app.client, sys; "
+        "print(*{'onnxruntime', 'tokenizers', 'fastapi', 'uvicorn'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert output.split() == []
+
+
 def imports(package: str) -> dict[str, set[str]]:
     """Top-level packages each file of `package` imports, lazily or not."""
     found = {}

@@ -1,5 +1,6 @@
 """The outermost layer: it names, times, counts, traces and logs every request."""
 
+import asyncio
 import logging
 import re
 import time
@@ -63,7 +64,10 @@ class Observe:
         fault = None
         try:
             await self.app(scope, watched, stamped)
-        except BaseException as error:
+        except asyncio.CancelledError:
+            left = not status  # whoever waited for it does no longer
+            raise
+        except Exception as error:
             # Only the type: the server logs the traceback of what it gets to see.
             fault = type(error).__name__
             if not left:

@@ -1,10 +1,11 @@
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
+from app.client import Client
 from app.engine import Encoder
 from app.server import create_app
 from app.settings import Settings
@@ -18,15 +19,30 @@ URL = "http://testserver"
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[httpx.Client]:
-    with TestClient(create_app(settings), base_url=URL) as client:
-        yield client
+def server(settings: Settings) -> Iterator[httpx.ASGITransport]:
+    app = create_app(settings)
+    yield httpx.ASGITransport(app)
+    app.state.service.engine.close()
 
 
-def test_a_server_is_measured_by_its_own_answers(client: httpx.Client, encoder: Encoder) -> None:
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long was slept, without sleeping."""
+    naps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+
+    monkeypatch.setattr("app.client.asynchronous.sleep", sleep)
+    return naps
+
+
+def test_a_server_is_measured_by_its_own_answers(
+    server: httpx.ASGITransport, encoder: Encoder
+) -> None:
     # More pairs than one request may hold.
     pairs = Pairs("mine", SENTENCES, SENTENCES[::-1], [0.0] * 10)
-    remote = Remote(f"{URL}/", client)
+    remote = Remote(f"{URL}/", server)
     found = {metric: scores for (_, metric), scores in remote(pairs)}
     expected = {metric: scores for (_, metric), scores in Served(encoder)(pairs)}
     assert remote.recommended == "centred"
@@ -36,16 +52,16 @@ def test_a_server_is_measured_by_its_own_answers(client: httpx.Client, encoder: 
     assert remote.left_out == []
 
 
-def test_a_pair_the_server_refuses_costs_only_itself(client: httpx.Client) -> None:
+def test_a_pair_the_server_refuses_costs_only_itself(server: httpx.ASGITransport) -> None:
     a = [*SENTENCES[:4], "word " * 200, *SENTENCES[4:]]
     pairs = Pairs("mine", a, a[::-1], [0.0] * 11)
-    remote = Remote(URL, client)
+    remote = Remote(URL, server)
     for (_, metric), scores in remote(pairs):
         assert np.isfinite(scores).all()
         assert scores[4] == scores[6] == np.delete(scores, [4, 6]).min(), metric
     assert len(remote.left_out) == 2
     assert (
-        "mine: http://testserver refused a pair, which is taken as least alike: pairs[0]"
+        "mine: http://testserver refused a pair, which is taken as least alike: pairs[4]"
         in remote.left_out[0]
     )
     assert "LATTEMIX_MAX_CHARACTERS" in remote.left_out[0]
@@ -56,9 +72,10 @@ def test_an_address_that_is_none() -> None:
         Remote("http://HOST:PORT")
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers(naps: list[float]) -> None:
     with pytest.raises(LatteMixError, match=r"http://127\.0\.0\.1:9 does not answer"):
         Remote("http://127.0.0.1:9")
+    assert naps != []
 
 
 @pytest.mark.parametrize(
@@ -70,15 +87,15 @@ def test_nobody_answers() -> None:
         (httpx.Response(200, text="<html>"), "is not a Latte-Mix server"),
     ],
 )
-def test_something_else_answers(answer: httpx.Response, problem: str) -> None:
-    client = httpx.Client(transport=httpx.MockTransport(lambda request: answer))
+def test_something_else_answers(answer: httpx.Response, problem: str, naps: list[float]) -> None:
     with pytest.raises(LatteMixError, match=problem):
-        Remote(URL, client)
+        Remote(URL, httpx.MockTransport(lambda request: answer))
 
 
-def test_a_busy_server_is_asked_again() -> None:
-    info = {"metrics": ["js"], "recommended_metric": "js", "max_client_batch_size": 8}
+def test_a_busy_server_is_asked_again(server: httpx.ASGITransport, naps: list[float]) -> None:
+    with Client(URL, transport=server) as client:
+        info: dict[str, Any] = client.info().model_dump(mode="json")
     answers = [httpx.Response(429, headers={"Retry-After": "0"}), httpx.Response(200, json=info)]
-    client = httpx.Client(transport=httpx.MockTransport(lambda request: answers.pop(0)))
-    assert Remote(URL, client).recommended == "js"
+    assert Remote(URL, httpx.MockTransport(lambda request: answers.pop(0))).recommended == "centred"
     assert answers == []
+    assert len(naps) == 1

@@ -1,0 +1,455 @@
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+import pytest
+
+from app.client import AsyncClient, Client, Refusal, ServerError
+from app.client.asynchronous import IN_FLIGHT
+from app.client.local import Local
+from app.engine import Encoder
+from app.server import create_app
+from app.settings import Settings
+from app.similarity import similarity
+from model_store import LatteMixError
+from tests.conftest import SENTENCES
+
+URL = "http://server"
+PAIRS = [(a, b) for a in SENTENCES for b in SENTENCES[:3]]
+
+Kind = Literal["sync", "async"]
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+def ask(kind: Kind, transport: Any, method: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method of either client; one that streams gives a list."""
+    options = {"url": URL} | options
+    if kind == "sync":
+        with Client(transport=transport, **options) as client:
+            found = getattr(client, method)(*arguments)
+            return list(found) if isinstance(found, Iterator) else found
+
+    async def asked() -> Any:
+        async with AsyncClient(transport=transport, **options) as client:
+            found = getattr(client, method)(*arguments)
+            return [row async for row in found] if hasattr(found, "__aiter__") else await found
+
+    return asyncio.run(asked())
+
+
+class Recorder(httpx.AsyncBaseTransport):
+    """Passes requests on, and keeps them."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.requests: list[httpx.Request] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        return await self.inner.handle_async_request(request)
+
+    def sent(self, path: str) -> list[bytes]:
+        return [request.content for request in self.requests if request.url.path == path]
+
+
+@pytest.fixture
+def server(settings: Settings) -> Iterator[Recorder]:
+    """The real service."""
+    app = create_app(settings)
+    yield Recorder(httpx.ASGITransport(app))
+    app.state.service.engine.close()
+
+
+@pytest.fixture
+def info(server: Recorder) -> dict[str, Any]:
+    found: dict[str, Any] = ask("sync", server, "info").model_dump(mode="json")
+    return found
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the client slept, without sleeping."""
+    naps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+
+    monkeypatch.setattr("app.client.asynchronous.sleep", sleep)
+    return naps
+
+
+def in_turn(*answers: httpx.Response | Exception) -> Recorder:
+    """Gives these answers, and then fails the test."""
+    left = list(answers)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Recorder(httpx.MockTransport(handle))
+
+
+@both
+def test_any_number_of_pairs_in_requests_that_fit(
+    kind: Kind, server: Recorder, encoder: Encoder
+) -> None:
+    answer = ask(kind, server, "similarity", PAIRS, ("cosine", "js"))
+    a = encoder.encode([a for a, _ in PAIRS])
+    b = encoder.encode([b for _, b in PAIRS])
+    for metric in ("cosine", "js"):
+        found = [getattr(row, metric) for row in answer.similarities]
+        expected = similarity(metric, a.mixtures, b.mixtures)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert answer.model == "tiny"
+    assert [list(both) for both in answer.tokens] == [
+        [x, y] for x, y in zip(a.tokens, b.tokens, strict=True)
+    ]
+    assert answer.similarities[0].l2 is None
+    sizes = [len(json.loads(body)["pairs"]) for body in server.sent("/similarity")]
+    assert sizes == [4] * 7 + [2]  # of at most 8 sentences
+    assert len(server.sent("/info")) == 1
+
+
+@both
+def test_requests_fit_the_body_limit_too(kind: Kind, server: Recorder) -> None:
+    texts = ["dog ë " * 60 + str(number) for number in range(20)]  # eight would be too large
+    assert len(ask(kind, server, "embed", texts)) == 20
+    sizes = [len(body) for body in server.sent("/embed")]
+    assert max(sizes) <= 4096
+    assert sum(sizes) / len(sizes) > 2500, "no more requests than needed"
+
+
+@both
+def test_embed_gives_the_models_own_mixtures(
+    kind: Kind, server: Recorder, encoder: Encoder
+) -> None:
+    found = ask(kind, server, "embed", SENTENCES)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, encoder.encode(SENTENCES).mixtures, atol=1e-5)
+
+
+@both
+def test_nothing_asked_is_nothing_answered(kind: Kind, server: Recorder) -> None:
+    assert ask(kind, server, "embed", []).shape == (0, 4, 5)
+    assert ask(kind, server, "similarity", []).similarities == []
+    assert ask(kind, server, "rank", "a dog", []).results == []
+
+
+@both
+def test_rank_orders_across_requests(kind: Kind, server: Recorder, encoder: Encoder) -> None:
+    answer = ask(kind, server, "rank", "a dog", SENTENCES, "cosine")
+    mixtures = encoder.encode(["a dog", *SENTENCES]).mixtures
+    scores = similarity("cosine", np.repeat(mixtures[:1], 10, axis=0), mixtures[1:])
+    assert [found.index for found in answer.results] == np.argsort(-scores).tolist()
+    np.testing.assert_allclose([found.score for found in answer.results], -np.sort(-scores), 1e-5)
+    assert len(server.sent("/rank")) == 2  # seven beside the query, then three
+    best = ask(kind, server, "rank", "dog " * 40, SENTENCES, None, 2)
+    assert len(best.results) == 2
+    assert best.metric == "centred"
+    assert best.query_truncated
+    in_place = ask(kind, server, "iter_rank", "a dog", SENTENCES, "cosine")
+    assert [found.index for found in in_place] == list(range(10))
+    np.testing.assert_allclose([found.score for found in in_place], scores, 1e-5)
+
+
+@both
+def test_matrix(kind: Kind, server: Recorder) -> None:
+    answer = ask(kind, server, "matrix", ["a dog", "the sea", "a dog"], "cosine", 0.999, 5)
+    assert [list(pair) for pair in answer.pairs] == [[0, 2]]
+    with pytest.raises(ServerError, match="LATTEMIX_MAX_INPUTS"):
+        ask(kind, server, "matrix", SENTENCES)
+
+
+@both
+def test_an_error_names_the_place_in_the_callers_list(kind: Kind, server: Recorder) -> None:
+    pairs = [*PAIRS[:13], ("a dog", " "), *PAIRS[13:]]
+    with pytest.raises(ServerError) as raised:
+        ask(kind, server, "similarity", pairs)
+    assert raised.value.status == 400
+    assert raised.value.error_type == "Empty"
+    assert str(raised.value).startswith("pairs[13][1] is empty")
+    with pytest.raises(ServerError, match=r"^inputs\[9\] has 501 characters"):
+        ask(kind, server, "embed", [*SENTENCES[:9], "x" * 501])
+    with pytest.raises(ServerError, match=r"^inputs\[8\] has 42 tokens"):
+        ask(kind, server, "embed", [*SENTENCES[:8], "dog " * 40], False)
+
+
+@both
+def test_what_is_refused_costs_only_itself(kind: Kind, server: Recorder) -> None:
+    sound = ask(kind, server, "iter_similarity", PAIRS, ["js"])
+    bad = [("a dog", " "), ("x" * 501, "a"), ("\ud800", "a"), ("x" * 5000, "a")]
+    pairs = [bad[0], *PAIRS[:9], *bad[1:3], *PAIRS[9:], bad[3]]
+    found = ask(kind, server, "iter_similarity", pairs, ["js"])
+    places = [place for place, row in enumerate(found) if isinstance(row, Refusal)]
+    assert places == [0, 10, 11, 33]
+    reasons = [found[place].reason for place in places]
+    assert [found[place].index for place in places] == places
+    assert reasons[0].startswith("pairs[0][1] is empty")
+    assert reasons[1].startswith("pairs[10][0] has 501 characters")
+    assert reasons[2].startswith("pairs[11][0]: holds a lone surrogate")
+    assert "LATTEMIX_MAX_BODY_BYTES" in reasons[3]
+    scores = [row.js for row in found if not isinstance(row, Refusal)]
+    np.testing.assert_allclose(scores, [row.js for row in sound], atol=1e-6)
+
+
+@both
+def test_streams_say_what_was_cut(kind: Kind, server: Recorder) -> None:
+    short, long = ask(kind, server, "iter_embed", ["a dog", "dog " * 40])
+    assert (short.tokens, short.truncated) == (4, False)
+    assert (long.tokens, long.truncated) == (42, True)
+
+
+@both
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(422, json={"error": "Metric 'centred' needs.", "error_type": "Validation"}),
+        httpx.Response(413, json={"error": "query has 600 characters", "error_type": "TooLarge"}),
+        httpx.Response(424, json={"error": "The model failed.", "error_type": "Backend"}),
+    ],
+)
+def test_a_fault_of_the_whole_is_not_blamed_on_the_items(
+    kind: Kind, info: dict[str, Any], answer: httpx.Response
+) -> None:
+    server = in_turn(httpx.Response(200, json=info), answer)
+    with pytest.raises(ServerError) as raised:
+        ask(kind, server, "iter_rank", "a", ["b", "c"])
+    assert raised.value.status == answer.status_code
+    assert str(raised.value) == answer.json()["error"]
+
+
+@both
+def test_a_proxys_limit_is_met_by_halving(kind: Kind, server: Recorder, info: Any) -> None:
+    whole = server.inner.handle_async_request
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        small = len(request.content) < 200
+        return await whole(request) if small else httpx.Response(413, text="<html>")
+
+    server.inner.handle_async_request = handle  # type: ignore[method-assign]
+    found = ask(kind, server, "iter_embed", SENTENCES)
+    assert not any(isinstance(row, Refusal) for row in found)
+    assert len(found) == 10
+
+
+@both
+def test_a_few_requests_are_in_flight_and_answers_stay_in_order(
+    kind: Kind, info: dict[str, Any]
+) -> None:
+    active, most = 0, 0
+    full = asyncio.Event()
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        nonlocal active, most
+        if request.url.path == "/info":
+            return httpx.Response(200, json=info)
+        active += 1
+        most = max(most, active)
+        if active == IN_FLIGHT:
+            full.set()
+        await asyncio.wait_for(full.wait(), 10)
+        inputs = json.loads(request.content)["inputs"]
+        for _ in range(50 - int(inputs[0])):  # the first to come is the last to be done
+            await asyncio.sleep(0)
+        active -= 1
+        embeddings = ["A" * 106 + "A="] * len(inputs)
+        tokens = [int(text) for text in inputs]
+        body = {"model": "m", "shape": [4, 5], "embeddings": embeddings, "tokens": tokens}
+        return httpx.Response(200, json=body | {"truncated": [False] * len(inputs)})
+
+    found = ask(kind, httpx.MockTransport(handle), "iter_embed", [str(i) for i in range(50)])
+    assert [row.tokens for row in found] == list(range(50))
+    assert most == IN_FLIGHT
+
+
+def test_items_are_read_where_they_are_asked_for(server: Recorder) -> None:
+    threads = set()
+
+    def texts() -> Iterator[str]:
+        for text in SENTENCES:
+            threads.add(threading.current_thread())
+            yield text
+
+    with Client(URL, transport=server) as client:
+        assert len(list(client.iter_embed(texts()))) == 10
+    assert threads == {threading.current_thread()}
+
+
+def test_a_stream_can_be_left(server: Recorder) -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield "a dog"
+
+    async def asked() -> None:
+        async with AsyncClient(URL, transport=server) as client:
+            async for row in client.iter_embed(endless()):
+                assert not isinstance(row, Refusal)
+                break
+
+    with Client(URL, transport=server) as client:
+        assert not isinstance(next(client.iter_embed(endless())), Refusal)
+    asyncio.run(asked())
+    assert len(server.sent("/embed")) <= 2 * IN_FLIGHT
+
+
+@both
+def test_a_busy_server_is_asked_again_when_it_says(
+    kind: Kind, info: dict[str, Any], naps: list[float]
+) -> None:
+    busy = httpx.Response(429, headers={"Retry-After": "7"})
+    server = in_turn(busy, busy, httpx.Response(200, json=info))
+    assert ask(kind, server, "info").model == "tiny"
+    assert len(naps) == 2
+    assert all(7 <= nap <= 8.75 for nap in naps)
+
+
+@both
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        httpx.Response(503, json={"error": "Stopping.", "error_type": "Unhealthy"}),
+        httpx.Response(429, headers={"Retry-After": "soon"}),
+        httpx.ConnectError("refused"),
+        httpx.RemoteProtocolError("gone"),
+        httpx.ReadError(""),
+    ],
+)
+def test_trouble_that_may_pass_is_waited_out(
+    kind: Kind, info: dict[str, Any], naps: list[float], trouble: httpx.Response | Exception
+) -> None:
+    server = in_turn(trouble, trouble, trouble, httpx.Response(200, json=info))
+    assert ask(kind, server, "info").model == "tiny"
+    assert [0.125 * 2**i <= nap <= 0.25 * 2**i for i, nap in enumerate(naps)] == [True] * 3
+
+
+def test_no_wait_is_for_ever(info: dict[str, Any], naps: list[float]) -> None:
+    patient = httpx.Response(429, headers={"Retry-After": "86400"})
+    ask("sync", in_turn(patient, httpx.Response(200, json=info)), "info")
+    assert naps[0] <= 75
+
+
+@both
+@pytest.mark.parametrize("retries", [0, 3])
+def test_it_gives_up(kind: Kind, naps: list[float], retries: int) -> None:
+    answer = httpx.Response(503, json={"error": "Not yet.", "error_type": "Unhealthy"})
+    server = in_turn(*[answer] * (retries + 1))
+    with pytest.raises(ServerError, match=r"^Not yet\.$") as raised:
+        ask(kind, server, "info", retries=retries)
+    assert (raised.value.status, raised.value.error_type) == (503, "Unhealthy")
+    assert len(naps) == retries
+    server = in_turn(*[httpx.ConnectError("refused")] * (retries + 1))
+    with pytest.raises(LatteMixError, match=f"^{URL} does not answer: refused\\.$"):
+        ask(kind, server, "info", retries=retries)
+
+
+@both
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (httpx.Response(500, json={"error": "Why?", "error_type": "Internal"}), r"^Why\?$"),
+        (httpx.Response(404, text="nothing"), f"^{URL}/info answered 404: nothing$"),
+        (httpx.Response(502, json=["odd"]), f'^{URL}/info answered 502: \\["odd"\\]$'),
+        (httpx.Response(200, text="<html>"), f"^{URL} is not a Latte-Mix server.$"),
+        (httpx.Response(200, json={"model": "x"}), f"^{URL} is not a Latte-Mix server.$"),
+        (httpx.ReadTimeout(""), f"^{URL} does not answer: ReadTimeout.$"),
+    ],
+)
+def test_other_trouble_is_told_at_once(
+    kind: Kind, naps: list[float], answer: httpx.Response | Exception, says: str
+) -> None:
+    with pytest.raises(LatteMixError, match=says):
+        ask(kind, in_turn(answer), "info")
+    assert naps == []
+
+
+@both
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body["embeddings"].pop(),
+        lambda body: body["embeddings"].__setitem__(0, "AAAA"),
+        lambda body: body["tokens"].pop(),
+    ],
+)
+def test_an_answer_to_something_else_is_not_taken(
+    kind: Kind, info: dict[str, Any], change: Callable[[dict[str, Any]], object]
+) -> None:
+    body = {"model": "m", "shape": [4, 5], "embeddings": ["A" * 106 + "A="] * 2}
+    body |= {"tokens": [4, 4], "truncated": [False, False]}
+    answers = [httpx.Response(200, json=info), httpx.Response(200, json=body)]
+    assert len(ask(kind, in_turn(*answers), "embed", ["a", "b"])) == 2
+    change(body)
+    answers = [httpx.Response(200, json=info), httpx.Response(200, json=body)]
+    with pytest.raises(LatteMixError, match="is not a Latte-Mix server"):
+        ask(kind, in_turn(*answers), "embed", ["a", "b"])
+
+
+@both
+@pytest.mark.parametrize("url", ["http://HOST:PORT", "localhost:8000", "ftp://server"])
+def test_an_address_that_is_none(kind: Kind, url: str, naps: list[float]) -> None:
+    with pytest.raises(LatteMixError, match=f"^{url} does not answer: "):
+        ask(kind, None, "info", url=url)
+    assert naps == []
+
+
+@both
+def test_the_key_is_sent(kind: Kind, info: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def authorization(**options: Any) -> str | None:
+        server = in_turn(httpx.Response(200, json=info))
+        ask(kind, server, "info", **options)
+        sent: str | None = server.requests[0].headers.get("Authorization")
+        return sent
+
+    assert authorization() is None
+    assert authorization(api_key="mine") == "Bearer mine"
+    monkeypatch.setenv("LATTEMIX_API_KEY", "theirs\n")
+    assert authorization() == "Bearer theirs"
+    assert authorization(api_key="mine") == "Bearer mine"
+    assert authorization(api_key="") is None
+    with pytest.raises(LatteMixError, match="not plain ASCII") as raised:
+        authorization(api_key="geheimniß")
+    assert "geheim" not in str(raised.value)
+
+
+@both
+def test_a_server_that_wants_a_key(kind: Kind, settings: Settings) -> None:
+    guarded = settings.model_copy(update={"api_keys": Settings(api_keys="secret").api_keys})
+    app = create_app(guarded)
+    server = httpx.ASGITransport(app)
+    with pytest.raises(ServerError, match="needs a key") as raised:
+        ask(kind, server, "info")
+    assert raised.value.status == 401
+    assert ask(kind, server, "info", api_key="secret").model == "tiny"
+    app.state.service.engine.close()
+
+
+def test_in_this_process_no_key_is_asked_for(settings: Settings) -> None:
+    guarded = settings.model_copy(update={"api_keys": Settings(api_keys="secret").api_keys})
+    assert ask("sync", Local(guarded), "info").model == "tiny"
+
+
+@pytest.mark.parametrize("fault", [None, KeyboardInterrupt])
+def test_the_service_in_this_process_ends_with_its_client(
+    settings: Settings, fault: type[BaseException] | None
+) -> None:
+    def work() -> None:
+        with Client(URL, transport=Local(settings)) as client:
+            assert client.embed(["a dog"]).shape == (1, 4, 5)
+            during.update(threading.enumerate())
+            if fault:
+                raise fault
+
+    before, during = set(threading.enumerate()), set[threading.Thread]()
+    if fault:
+        with pytest.raises(fault):
+            work()
+    else:
+        work()
+    assert "lattemix-model" in {thread.name for thread in during - before}
+    assert set(threading.enumerate()) <= before
