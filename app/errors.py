@@ -1,7 +1,7 @@
 """One error shape, `{"error", "error_type"}`, and one table of status codes."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,17 +26,54 @@ ErrorType = Literal[
     "Unhealthy",
 ]
 
-ERRORS: dict[ErrorType, tuple[int, str]] = {
-    "Empty": (400, "There is nothing to work on: an empty list, or a text without content."),
-    "Unauthorized": (401, "A key is needed, and none that the service takes was sent."),
-    "NotFound": (404, "There is no such endpoint."),
-    "MethodNotAllowed": (405, "The endpoint does not take this method."),
-    "TooLarge": (413, "The body, the number of sentences or one of them is over its limit."),
-    "Validation": (422, "A field is missing, unknown or of the wrong kind; the message names it."),
-    "Backend": (424, "The model failed on this request."),
-    "Overloaded": (429, "Too many requests are waiting; `Retry-After` says when to try again."),
-    "Internal": (500, "A fault of the service's own."),
-    "Unhealthy": (503, "The model does not answer, or not in time, or the service is stopping."),
+
+class Kind(NamedTuple):
+    """What a kind of error is answered with."""
+
+    status: int
+    when: str
+    example: str = ""
+
+
+ERRORS: dict[ErrorType, Kind] = {
+    "Empty": Kind(
+        400,
+        "There is nothing to work on: an empty list, or a text without content.",
+        "inputs[1] is empty: the model finds no words in it.",
+    ),
+    "Unauthorized": Kind(
+        401,
+        "A key is needed, and none that the service takes was sent.",
+        "The key sent is not one this service takes (LATTEMIX_API_KEYS).",
+    ),
+    "NotFound": Kind(404, "There is no such endpoint."),
+    "MethodNotAllowed": Kind(405, "The endpoint does not take this method."),
+    "TooLarge": Kind(
+        413,
+        "The body, the number of sentences or one of them is over its limit.",
+        "inputs holds 2,000 sentences, more than the 1,024 of LATTEMIX_MAX_INPUTS: send several "
+        "requests, or raise it.",
+    ),
+    "Validation": Kind(
+        422,
+        "A field is missing, unknown or of the wrong kind; the message names it.",
+        "truncate: Input should be a valid boolean.",
+    ),
+    "Backend": Kind(
+        424, "The model failed on this request.", "The model failed; the server's log says why."
+    ),
+    "Overloaded": Kind(
+        429,
+        "Too much is waiting; `Retry-After` says when to try again.",
+        "70,112 tokens are waiting already, and LATTEMIX_MAX_WAITING_TOKENS is 65,536: try again "
+        "in 9 s.",
+    ),
+    "Internal": Kind(500, "A fault of the service's own."),
+    "Unhealthy": Kind(
+        503,
+        "The model does not answer, or not in time, or the service is stopping.",
+        "The service is stopping.",
+    ),
 }
 
 
@@ -51,7 +88,7 @@ class ApiError(HTTPException):
     """A failed request: its kind gives the status code, its message goes to the client."""
 
     def __init__(self, error_type: ErrorType, message: str, headers: dict[str, str] | None = None):
-        super().__init__(ERRORS[error_type][0], message, headers)
+        super().__init__(ERRORS[error_type].status, message, headers)
         self.error_type = error_type
 
 
@@ -68,8 +105,21 @@ MODEL_ERRORS: tuple[ErrorType, ...] = (
 
 def documented(*error_types: ErrorType) -> dict[int | str, dict[str, Any]]:
     """OpenAPI's `responses` for an endpoint that can fail in these ways."""
-    described = [ERRORS[kind] for kind in error_types]
-    return {code: {"model": ErrorResponse, "description": text} for code, text in described}
+    return {ERRORS[kind].status: _document(kind) for kind in error_types}
+
+
+def _document(error_type: ErrorType) -> dict[str, Any]:
+    _, when, example = ERRORS[error_type]
+    body = {"error": example, "error_type": error_type}
+    document: dict[str, Any] = {
+        "model": ErrorResponse,
+        "description": when,
+        "content": {"application/json": {"example": body}},
+    }
+    if error_type in ("Overloaded", "Unhealthy"):
+        seconds = {"type": "integer", "minimum": 1}
+        document["headers"] = {"Retry-After": {"description": "In seconds.", "schema": seconds}}
+    return document
 
 
 def install(app: FastAPI) -> None:

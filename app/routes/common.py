@@ -1,14 +1,12 @@
-"""What the endpoints share: the loaded service, the limits on texts, and fast answers."""
+"""What the endpoints share: the loaded service, and a request's way to the model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-import orjson
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Request
 from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 
@@ -20,8 +18,6 @@ from app.schemas.common import Cuttable, Uncut
 from app.settings import Settings
 from app.similarity import check
 from model_store import Manifest, Metric
-
-NPY = "application/x-npy"
 
 T = TypeVar("T")
 
@@ -135,39 +131,3 @@ def _service(request: Request) -> Service:
 
 Called = Annotated[Call, Depends(_call)]
 Loaded = Annotated[Service, Depends(_service)]
-
-
-def json(content: object) -> Response:
-    """Answer with JSON, written straight from numpy arrays."""
-    return _response(dumped(content))
-
-
-def json_with(content: dict[str, Any], field: str, rows: Iterable[object]) -> Response:
-    """Answer with an object that has one long field more.
-
-    Row by row: writing it all holds the interpreter's lock, and with it the event loop.
-    """
-    beginning = dumped(content).removesuffix(b"}")
-    body = b",".join(map(dumped, rows))
-    return _response(b'%s,"%s":[%s]}' % (beginning, field.encode(), body))
-
-
-def npy(array: NDArray[Any]) -> Response:
-    """Answer with an array, as `numpy.load` reads it."""
-    file = BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return Response(file.getvalue(), media_type=NPY)
-
-
-def dumped(content: object) -> bytes:
-    """JSON of Python objects and numpy arrays."""
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _response(content: bytes) -> Response:
-    return Response(content, media_type="application/json")
-
-
-def wants_npy(request: Request) -> bool:
-    """Whether the client's `Accept` header asks for an array rather than for JSON."""
-    return NPY in request.headers.get("accept", "")

@@ -9,21 +9,21 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from app.engine import Encoding
-from app.errors import MODEL_ERRORS, ApiError, documented
-from app.routes.common import NPY, Call, Called, json_with, npy, wants_npy
+from app.errors import ApiError
+from app.routes.answers import documented_answers, json_with, npy, wants_npy
+from app.routes.common import Call, Called
 from app.schemas.embed import EmbedRequest, EmbedResponse, OpenAIRequest, OpenAIResponse
 from app.similarity import vectors
 from model_store import Metric
 
 router = APIRouter(tags=["embed"])
 
-_ARRAY = {"schema": {"type": "string", "format": "binary", "description": "Of shape [N, L, C]."}}
-
 
 @router.post(
     "/embed",
+    summary="Mixtures of sentences",
     response_model=EmbedResponse,
-    responses=documented(*MODEL_ERRORS) | {200: {"content": {NPY: _ARRAY}}},
+    responses=documented_answers(array="Mixtures [N, L, C]."),
 )
 async def embed(request: Request, body: EmbedRequest, call: Called) -> Response:
     """Return each sentence's mixture: L distributions over C classes."""
@@ -59,7 +59,12 @@ def _base64(array: NDArray[Any], dtype: str) -> str:
     return b64encode(array.astype(little_endian).tobytes()).decode()
 
 
-@router.post("/v1/embeddings", response_model=OpenAIResponse, responses=documented(*MODEL_ERRORS))
+@router.post(
+    "/v1/embeddings",
+    summary="Vectors of texts, for OpenAI's clients",
+    response_model=OpenAIResponse,
+    responses=documented_answers(),
+)
 async def openai_embeddings(body: OpenAIRequest, call: Called) -> Response:
     """Return vectors of unit length whose dot product is the metric, as OpenAI's clients expect."""
     manifest = call.service.manifest

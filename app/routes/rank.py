@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from app.engine import Encoding
-from app.errors import MODEL_ERRORS, documented
-from app.routes.common import NPY, Call, Called, json, npy, wants_npy
+from app.routes.answers import documented_answers, json, npy, wants_npy
+from app.routes.common import Call, Called
 from app.schemas.common import Cuttable, Uncut
 from app.schemas.rank import (
     MatrixRequest,
@@ -25,14 +25,13 @@ router = APIRouter(tags=["rank"])
 
 Scores = NDArray[np.float32]
 
-_ARRAY = {"schema": {"type": "string", "format": "binary", "description": "Of shape [N, N]."}}
-
 
 @router.post(
     "/rank",
+    summary="Candidates in order of their similarity to a query",
     response_model=RankResponse,
     response_model_exclude_none=True,
-    responses=documented(*MODEL_ERRORS),
+    responses=documented_answers(),
 )
 async def rank(body: RankRequest, call: Called) -> Response:
     """Put candidates in order of their similarity to a query, the most similar first."""
@@ -56,9 +55,10 @@ async def rank(body: RankRequest, call: Called) -> Response:
 
 @router.post(
     "/rerank",
+    summary="The same, with the body of text-embeddings-inference",
     response_model=list[Reranked],
     response_model_exclude_none=True,
-    responses=documented(*MODEL_ERRORS),
+    responses=documented_answers(),
 )
 async def rerank(body: RerankRequest, call: Called) -> Response:
     """Do what `/rank` does, with the body and the answer of text-embeddings-inference."""
@@ -80,8 +80,9 @@ async def rerank(body: RerankRequest, call: Called) -> Response:
 
 @router.post(
     "/matrix",
+    summary="The most similar pairs of a list",
     response_model=MatrixResponse,
-    responses=documented(*MODEL_ERRORS) | {200: {"content": {NPY: _ARRAY}}},
+    responses=documented_answers(array="Similarities [N, N]."),
 )
 async def all_pairs(request: Request, body: MatrixRequest, call: Called) -> Response:
     """Compare every two sentences of a list, to find duplicates: the most similar pairs first.

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Body, Response
+from fastapi.openapi.models import Example
 
 from app.engine import Encoding
-from app.errors import MODEL_ERRORS, documented
-from app.routes.common import Call, Called, json
+from app.routes.answers import documented_answers, json
+from app.routes.common import Call, Called
 from app.schemas.similarity import (
     AnySimilarityRequest,
     SimilarityRequest,
@@ -19,14 +20,25 @@ from model_store import Metric
 
 router = APIRouter(tags=["similarity"])
 
+_A, _B = "A man is eating.", "Someone is having lunch."
+_EXAMPLES: dict[str, Example] = {
+    "pairs": {"value": {"pairs": [[_A, _B]], "metrics": ["cosine", "js"]}},
+    "source and sentences, as Hugging Face clients send them": {
+        "value": {"inputs": {"source_sentence": _A, "sentences": [_B, "The sea was calm."]}}
+    },
+}
+
 
 @router.post(
     "/similarity",
+    summary="Similarities of sentence pairs",
     response_model=SimilarityResponse | list[float],
     response_model_exclude_none=True,
-    responses=documented(*MODEL_ERRORS),
+    responses=documented_answers(),
 )
-async def similarities(body: Annotated[AnySimilarityRequest, Body()], call: Called) -> Response:
+async def similarities(
+    body: Annotated[AnySimilarityRequest, Body(openapi_examples=_EXAMPLES)], call: Called
+) -> Response:
     """Score sentence pairs by every metric asked for; higher is always more similar.
 
     With the body of Hugging Face's sentence-similarity task, compare one sentence with several and

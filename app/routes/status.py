@@ -22,13 +22,13 @@ from model_store import Metric
 router = APIRouter(tags=["status"])
 
 
-@router.get("/health")
+@router.get("/health", summary="Whether the server is alive")
 async def health() -> HealthResponse:
     """Answer while the server is alive, however busy the model is."""
     return HealthResponse(status="ok")
 
 
-@router.get("/ready", responses=documented("Unhealthy"))
+@router.get("/ready", summary="Whether the model answers", responses=documented("Unhealthy"))
 async def ready(service: Loaded) -> ReadyResponse:
     """Answer if the model does: it has lately, or is asked now."""
     try:
@@ -38,13 +38,13 @@ async def ready(service: Loaded) -> ReadyResponse:
     return ReadyResponse(status="ready")
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", summary="Measurements, for Prometheus", response_class=PlainTextResponse)
 async def metrics(service: Loaded) -> Response:
     """What has been counted and measured, for Prometheus."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
-@router.get("/info", responses=documented("Unauthorized"))
+@router.get("/info", summary="The model and the limits", responses=documented("Unauthorized"))
 async def info(service: Loaded) -> InfoResponse:
     """Describe the model being served, where it came from, and the limits on requests."""
     encoder, settings, manifest = service.engine.encoder, service.settings, service.manifest

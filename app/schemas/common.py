@@ -58,7 +58,7 @@ Texts = Annotated[
 ]
 Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
-Amount = Annotated[float, BeforeValidator(number)]
+Amount = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(number)]
 
 Truncate = Annotated[
     StrictBool, BeforeValidator(_error_is_false, json_schema_input_type=bool | Literal["error"])

@@ -21,8 +21,6 @@ from app.tables import read_texts
 from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 
-LATTEMIX = str(Path(sys.executable).parent / "lattemix")
-
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run `lattemix` in this process; return its exit code, output and error output."""

@@ -97,6 +97,14 @@ def test_the_whole_matrix_comes_as_an_array(client: TestClient) -> None:
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("threshold", ["NaN", "1e999"])
+def test_a_threshold_is_a_number(client: TestClient, threshold: str) -> None:
+    content = f'{{"inputs": ["a"], "threshold": {threshold}}}'
+    headers = {"content-type": "application/json"}
+    response = client.post("/matrix", content=content, headers=headers)
+    assert failure(response)[2] == "threshold: Input should be a finite number."
+
+
 @pytest.mark.parametrize(
     ("path", "body", "expected", "says"),
     [
