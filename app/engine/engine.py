@@ -76,7 +76,9 @@ class Engine:
         self.draining = False
         self._stopping = False
         self._changed = threading.Condition()  # guards the queue, the cache and `_flying`
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="lattemix-pool")
+        # Apart, and several, so that a text or a small answer does not wait for a large answer.
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="lattemix-pool")
         self._thread = threading.Thread(target=self._work, name="lattemix-model", daemon=True)
         self._thread.start()
 
@@ -107,7 +109,8 @@ class Engine:
         """
         self._check_room()
         start = time.perf_counter()
-        tokens = await self.compute(lambda: self.encoder.tokenize(texts, cut))
+        loop = asyncio.get_running_loop()
+        tokens = await loop.run_in_executor(self._tokenizing, self.encoder.tokenize, texts, cut)
         trace.tokenization += time.perf_counter() - start
         trace.sentences += len(tokens)
         truncated = [text.truncated for text in tokens]
@@ -119,7 +122,7 @@ class Engine:
         return Encoding(mixtures, [text.total for text in tokens], truncated)
 
     async def compute(self, job: Callable[[], T]) -> T:
-        """Do other work (tokens, scores, JSON) away from the event loop and from the model."""
+        """Do other work (scores, JSON) away from the event loop and from the model."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
     async def check(self) -> None:
@@ -155,7 +158,8 @@ class Engine:
         """Stop, and wait for the batch that runs."""
         self.stop()
         self._thread.join()
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._tokenizing, self._pool):
+            pool.shutdown(cancel_futures=True)
 
     async def _answered(self, tokens: list[Tokens], trace: Trace) -> Ticket:
         start = time.perf_counter()

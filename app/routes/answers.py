@@ -62,5 +62,6 @@ def _response(content: bytes) -> Response:
 
 
 def wants_npy(request: Request) -> bool:
-    """Whether the client's `Accept` header asks for an array rather than for JSON."""
-    return NPY in request.headers.get("accept", "")
+    """Whether the client's `Accept` header asks for an array, and not for JSON."""
+    accepted = request.headers.get("accept", "")
+    return NPY in accepted and "application/json" not in accepted

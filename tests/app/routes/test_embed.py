@@ -73,6 +73,11 @@ def test_npy_is_one_array(
     np.testing.assert_allclose(found, mixtures, atol=tolerance)
 
 
+def test_json_where_both_will_do(client: TestClient) -> None:
+    headers = {"accept": "application/json, application/x-npy"}
+    assert client.post("/embed", json={"inputs": "a"}, headers=headers).json()["shape"] == [4, 5]
+
+
 def test_npy_says_in_a_header_what_was_cut(client: TestClient) -> None:
     response = client.post("/embed", json={"inputs": ["a", "dog " * 20]}, headers=NPY)
     assert response.headers["x-truncated-inputs"] == "1"
