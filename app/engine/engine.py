@@ -196,8 +196,9 @@ class Engine:
                     ticket.awaited.add(sentence)
                     sentence.tickets.append(ticket)
                 ticket.found.append(sentence)
-            self.queue.add(fresh)
-            self._changed.notify()
+            if fresh:
+                self.queue.add(fresh)
+                self._changed.notify()
         ticket.tokens = sum(map(len, fresh))
         if not ticket.awaited:
             ticket.finish()

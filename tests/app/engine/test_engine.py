@@ -145,6 +145,16 @@ def test_what_is_remembered_is_not_computed_again(engine: Engine, gated: Gated) 
     run(scenario)
 
 
+def test_what_is_remembered_leaves_no_trace_in_the_queue(engine: Engine) -> None:
+    async def scenario() -> None:
+        await engine.encode(["a dog"], trace())
+        for _ in range(10):
+            await engine.encode(["a dog"], trace())
+        assert len(engine.queue._turns) <= 1  # what is left of the first is swept at the next batch
+
+    run(scenario)
+
+
 def test_nothing_is_remembered_without_memory_for_it(gated: Gated, settings: Settings) -> None:
     engine = Engine(gated, settings.model_copy(update={"cache_bytes": 0}))
 
