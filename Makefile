@@ -39,6 +39,7 @@ bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.graph
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.service
 
 clean:
 	rm -rf $(VENV) model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

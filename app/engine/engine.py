@@ -131,7 +131,7 @@ class Engine:
             raise UnavailableError("The service is stopping.")
         if time.monotonic() - self._succeeded < _FRESH_SECONDS:
             return
-        ticket = self._submit([self.encoder.probe], remembered=False)
+        ticket = self._submit([self.encoder.probe], probing=True)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await ticket.done
@@ -174,17 +174,21 @@ class Engine:
             trace.queue += max(0.0, time.perf_counter() - start - ticket.inference)
         return ticket
 
-    def _submit(self, tokens: list[Tokens], remembered: bool = True) -> Ticket:
-        """Find each text in memory or in flight, and let the others wait."""
+    def _submit(self, tokens: list[Tokens], probing: bool = False) -> Ticket:
+        """Find each text in memory or in flight, and let the others wait.
+
+        A probe is let in however full it is, and asks the model even what is remembered.
+        """
         ticket = Ticket(asyncio.get_running_loop())
         fresh: list[Sentence] = []
         with self._changed:
             if self._stopping:
                 raise UnavailableError("The service is stopping.")
-            self._check_room()
+            if not probing:
+                self._check_room()
             for text in tokens:
                 key = key_of(text)
-                mixture = self.cache.get(key) if remembered else None
+                mixture = None if probing else self.cache.get(key)
                 if mixture is not None:
                     ticket.found.append(mixture)
                     continue

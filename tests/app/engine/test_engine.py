@@ -374,6 +374,27 @@ def test_a_model_that_hangs_is_not_ready(
     run(scenario)
 
 
+def test_a_full_queue_that_hangs_is_not_ready(
+    gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
+    engine = Engine(gated, settings.model_copy(update={"max_waiting_tokens": 1}))
+
+    async def scenario() -> None:
+        first = await held(engine, gated)
+        waits = asyncio.create_task(engine.encode(["a dog"], trace()))
+        await until(lambda: engine.queue.sentences)
+        with pytest.raises(UnavailableError, match="has not answered"):
+            await engine.check()
+        gated.gate.set()
+        await first
+        await waits
+
+    run(scenario)
+    engine.close()
+
+
 def test_draining_is_not_ready_but_still_answers(engine: Engine) -> None:
     async def scenario() -> None:
         engine.draining = True
