@@ -100,6 +100,7 @@ class Rows(Generic[T]):
 def pairs(a: str | None, b: str | None, file: Path | None, out: Path | None) -> Rows[Pair]:
     """Two sentences, or a file of pairs."""
     if file is None and a is not None and b is not None:
+        _check_unicode(a, b)
         return Rows([(a, b)])
     if file is None or a is not None:
         raise LatteMixError("Give two sentences, or --file.")
@@ -109,10 +110,19 @@ def pairs(a: str | None, b: str | None, file: Path | None, out: Path | None) -> 
 def sentences(texts: Sequence[str] | None, file: Path | None, out: Path | None) -> Rows[str]:
     """Some sentences, or a file of them."""
     if file is None and texts:
+        _check_unicode(*texts)
         return Rows(texts)
     if file is None or texts:
         raise LatteMixError("Give sentences, or --file.")
     return Rows.read(tables.read_texts, file, out)
+
+
+def _check_unicode(*texts: str) -> None:
+    """Refuse what a shell passed on that is no text."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise LatteMixError("A sentence on the command line is not UTF-8 text.") from None
 
 
 def show(client: Client, pairs: Rows[Pair], metrics: Sequence[Metric]) -> None:
@@ -185,6 +195,7 @@ def rank(
         out: where to, else standard output.
         plainly: for people, a score and a sentence a line.
     """
+    _check_unicode(query)
     # Alone first: if the query is at fault, it is not the candidates that are refused.
     candidates.cut += client.rank(query, [query], metric).query_truncated
     refused: list[Row] = []

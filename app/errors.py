@@ -9,8 +9,10 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
-from app.engine.engine import InferenceError, OverloadedError, UnavailableError
+from app.engine.errors import InferenceError, OverloadedError, UnavailableError
+from app.observe.trace import Trace
 from app.similarity import MetricError
 
 ErrorType = Literal[
@@ -18,12 +20,14 @@ ErrorType = Literal[
     "Unauthorized",
     "NotFound",
     "MethodNotAllowed",
+    "SlowBody",
     "TooLarge",
     "Validation",
     "Backend",
     "Overloaded",
     "Internal",
     "Unhealthy",
+    "Timeout",
 ]
 
 
@@ -48,6 +52,11 @@ ERRORS: dict[ErrorType, Kind] = {
     ),
     "NotFound": Kind(404, "There is no such endpoint."),
     "MethodNotAllowed": Kind(405, "The endpoint does not take this method."),
+    "SlowBody": Kind(
+        408,
+        "The body did not arrive in time.",
+        "The body did not arrive within the 60 seconds of LATTEMIX_REQUEST_TIMEOUT.",
+    ),
     "TooLarge": Kind(
         413,
         "The body, the number of sentences or one of them is over its limit.",
@@ -71,8 +80,14 @@ ERRORS: dict[ErrorType, Kind] = {
     "Internal": Kind(500, "A fault of the service's own."),
     "Unhealthy": Kind(
         503,
-        "The model does not answer, or not in time, or the service is stopping.",
+        "The model does not answer, or the service is stopping.",
         "The service is stopping.",
+    ),
+    "Timeout": Kind(
+        504,
+        "The model was not done in time.",
+        "This took longer than the 60 seconds of LATTEMIX_REQUEST_TIMEOUT: send less at once, or "
+        "raise it.",
     ),
 }
 
@@ -95,11 +110,13 @@ class ApiError(HTTPException):
 MODEL_ERRORS: tuple[ErrorType, ...] = (
     "Empty",
     "Unauthorized",
+    "SlowBody",
     "TooLarge",
     "Validation",
     "Backend",
     "Overloaded",
     "Unhealthy",
+    "Timeout",
 )
 
 
@@ -133,6 +150,14 @@ def answer(error: ApiError) -> JSONResponse:
     """The response to a failed request."""
     body = ErrorResponse(error=error.detail, error_type=error.error_type)
     return JSONResponse(body.model_dump(), error.status_code, error.headers)
+
+
+async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that does not get as far as the application."""
+    trace: Trace | None = scope.get("state", {}).get("trace")
+    if trace is not None:
+        trace.error_type = error.error_type
+    await answer(error)(scope, receive, send)
 
 
 def _handler(
@@ -174,7 +199,8 @@ def _metric(request: Request, error: MetricError) -> ApiError:
     return ApiError("Validation", str(error))
 
 
-def _overloaded(request: Request, error: OverloadedError) -> ApiError:
+def overloaded(request: Request | None, error: OverloadedError) -> ApiError:
+    """429, and when to come back."""
     return ApiError("Overloaded", str(error), {"Retry-After": str(error.retry_after)})
 
 
@@ -196,7 +222,7 @@ _TRANSLATIONS: dict[type[Exception], Callable[[Request, Any], ApiError]] = {
     HTTPException: _http,
     RequestValidationError: _validation,
     MetricError: _metric,
-    OverloadedError: _overloaded,
+    OverloadedError: overloaded,
     InferenceError: _inference,
     UnavailableError: _unavailable,
     Exception: _internal,

@@ -9,11 +9,11 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import ApiError, answer
+from app.errors import ApiError, refuse
 from app.settings import Settings
 from model_store import LatteMixError
 
-OPEN = {"/health", "/ready", "/metrics", "/docs", "/redoc", "/openapi.json"}
+OPEN = {"/health", "/ready", "/metrics", "/docs", "/openapi.json"}
 _OPEN_UNDER = "/static-offline-docs/"
 
 _SENDABLE = re.compile(r"[!-~]+")  # visible ASCII: what a header carries unchanged
@@ -65,10 +65,7 @@ class RequireKey:
             await self.app(scope, receive, send)
             return
         error = ApiError("Unauthorized", problem, {"WWW-Authenticate": "Bearer"})
-        trace = scope.get("state", {}).get("trace")
-        if trace is not None:
-            trace.error_type = error.error_type
-        await answer(error)(scope, receive, send)
+        await refuse(error, scope, receive, send)
 
     def _problem(self, scope: Scope) -> str | None:
         path: str = scope["path"]

@@ -1,31 +1,65 @@
-"""The body limit, enforced while the body arrives."""
+"""Who is let in to the model: so many at once, with bodies of bounded size, in bounded time."""
+
+import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.errors import ApiError
+from app.engine import Engine
+from app.engine.errors import OverloadedError
+from app.errors import ApiError, overloaded, refuse
+from app.settings import Settings
 
 
-class BodyLimit:
-    """Refuse a request body as soon as it exceeds the limit, whatever its headers claim."""
+class Admission:
+    """Counts a request from before its body is read until after it is answered."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, engine: Engine, settings: Settings) -> None:
         self.app = app
-        self.max_bytes = max_bytes
+        self.engine = engine
+        self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count what the application receives."""
-        received = 0
+        """Pass a request on if there is a place for it."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        try:
+            with self.engine.admitted():
+                await self.app(scope, self._bounded(receive), send)
+        except OverloadedError as error:
+            await refuse(overloaded(None, error), scope, receive, send)
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+    def _bounded(self, receive: Receive) -> Receive:
+        """Refuse a body as soon as it is too large, whatever its headers claim, or too late."""
+        received, complete = 0, False
+        most, seconds = self.settings.max_body_bytes, self.settings.request_timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+
+        async def bounded() -> Message:
+            nonlocal received, complete
+            if complete:  # what comes now is only that the client leaves
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise ApiError(
+                    "SlowBody",
+                    f"The body did not arrive within the {seconds:g} seconds of "
+                    "LATTEMIX_REQUEST_TIMEOUT.",
+                ) from None
+            except asyncio.CancelledError:
+                if not self.engine.stopped:
+                    raise
+                raise ApiError("Unhealthy", "The service stopped before the body came.") from None
             received += len(message.get("body", b""))
-            if received > self.max_bytes:
+            complete = not message.get("more_body", False)
+            if received > most:
                 raise ApiError(
                     "TooLarge",
-                    f"The body is larger than the {self.max_bytes:,} bytes of "
-                    "LATTEMIX_MAX_BODY_BYTES: send several requests, or raise it.",
+                    f"The body is larger than the {most:,} bytes of LATTEMIX_MAX_BODY_BYTES: send "
+                    "several requests, or raise it.",
                 )
             return message
 
-        await self.app(scope, counted if scope["type"] == "http" else receive, send)
+        return bounded

@@ -44,8 +44,12 @@ Write = Callable[[Row], object]
 def check(out: Path | None, but: str = "") -> None:
     """Raise if results cannot be written to a file of this kind."""
     kinds = [kind for kind in _WRITERS if kind != but]
-    if out is not None and out.suffix.lower() not in kinds:
+    if out is None:
+        return
+    if out.suffix.lower() not in kinds:
         raise LatteMixError(f"{out}: these results are written to {', '.join(kinds)}.")
+    if not out.parent.is_dir():  # better found before the work than after
+        raise LatteMixError(f"{out}: there is no directory {out.parent}.")
 
 
 def format_for(out: Path | None, asked: Format | None) -> Format:

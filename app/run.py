@@ -6,6 +6,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,7 +21,7 @@ from model_store import LatteMixError
 
 _BACKLOG = 2048
 _LAST_ARRIVALS_SECONDS = 0.2
-_LAST_ANSWERS_SECONDS = 5
+_LAST_ANSWERS_SECONDS = 1
 
 
 def run(settings: Settings) -> None:
@@ -70,13 +72,30 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, finish what was accepted, and answer 503 to what takes too long."""
+        loop = asyncio.get_running_loop()
+        connected = [client for listener in sockets or [] for client in _waiting(listener)]
         for server in self.servers:
             server.close()
+        for client in connected:
+            await loop.connect_accepted_socket(self._protocol, client)
         await asyncio.sleep(_LAST_ARRIVALS_SECONDS)  # what has connected has sent its request
-        loop = asyncio.get_running_loop()
         given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
         await super().shutdown(sockets)
         given_up.cancel()
+
+    def _protocol(self) -> asyncio.Protocol:
+        """What uvicorn makes of a connection."""
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+
+def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
+    """Clients that are connected, as far as they know, and would be cut off with the listener."""
+    listener.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            yield listener.accept()[0]
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from app import __version__, errors
 from app.engine import Encoder, Engine
 from app.keys import Keys, RequireKey
-from app.limits import BodyLimit
+from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
 from app.routes import embed, rank, similarity, status
 from app.routes.common import Service
@@ -65,10 +65,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # Said here for the documentation; `RequireKey` asks for it, before a body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    for family in (similarity, embed, rank, status):
-        app.include_router(family.router, dependencies=bearer if family is not status else [])
+    for router in (similarity.router, embed.router, rank.router, status.router):
+        app.include_router(router, dependencies=bearer)
+    app.include_router(status.probes)
     # The last one added is the first to see a request.
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(Admission, engine=engine, settings=settings)
     app.add_middleware(RequireKey, keys=keys)
     if settings.cors_origins:
         app.add_middleware(

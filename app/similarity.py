@@ -4,7 +4,6 @@ A metric is how a sentence becomes a vector (`_embed`) and how two vectors compa
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -77,11 +76,6 @@ def vectors(metric: Metric, mixtures: Mixtures, centre: Centre | None = None) ->
             "cosine, bhattacharyya and centred do."
         )
     return _embed(metric, mixtures, centre)
-
-
-# The default metrics.
-cosine = partial(similarity, "cosine")
-js = partial(similarity, "js")
 
 
 def _blocks(length: int, size: int) -> Iterator[slice]:
@@ -170,7 +164,9 @@ def _js_table(p: Vectors, q: Vectors) -> Vectors:
     for t, weight in _QUADRATURE:
         x = _saturation(p, t)
         divergence += weight * _squares(x, x if q is p else _saturation(q, t))
-    table: Vectors = 1 - divergence / p.shape[1]
+    divergence /= p.shape[1]
+    divergence[divergence < _JS_ERROR] = 0  # so that what is equal is found to be
+    table: Vectors = 1 - divergence
     return table
 
 
@@ -190,6 +186,7 @@ def _quadrature(nodes: int) -> list[tuple[float, float]]:
 
 
 _QUADRATURE = _quadrature(24)
+_JS_ERROR = 1e-6
 
 
 def _saturation(p: Vectors, t: float) -> NDArray[np.float32]:

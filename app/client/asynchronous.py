@@ -194,21 +194,31 @@ class AsyncClient:
     async def settle(
         self, many: Many[Item, Answer, Row], chunk: Chunk[Item], strict: bool
     ) -> list[Row | Refusal]:
-        """A chunk's rows. Unless `strict`, what is refused is found by halving it."""
-        try:
-            rows = many.rows(await self._ask(many.about(chunk.items)))
-        except ServerError as error:
-            moved = many.moved(error, chunk)
-            if strict or not many.blames_items(error):
-                raise moved from error
-            if len(chunk.items) == 1:
-                return [Refusal(chunk.start, moved.reason)]
-        else:
-            if len(rows) != len(chunk.items):
+        """A chunk's rows. Unless `strict`, what is refused is taken out and the rest sent again."""
+        first = chunk.places[0]
+        refused: list[Refusal] = []
+        settled: list[Row | Refusal] = []
+        while chunk.items:
+            try:
+                settled = [*many.rows(await self._ask(many.about(chunk.items)))]
+            except ServerError as error:
+                moved = many.moved(error, chunk)
+                if strict or not many.blames_items(error):
+                    raise moved from error
+                named = many.named(error, chunk)
+                if named is not None:
+                    refused.append(Refusal(chunk.places[named], moved.reason))
+                    chunk = chunk.without(named)
+                    continue
+                # Together they are too much.
+                left, right = [await self.settle(many, half, strict) for half in chunk.halves()]
+                settled = [*left, *right]
+            if len(settled) != len(chunk.items):
                 raise calls.not_ours(self.url)
-            return [*rows]
-        left, right = chunk.halves()
-        return await self.settle(many, left, strict) + await self.settle(many, right, strict)
+            break
+        for refusal in sorted(refused, key=lambda refusal: refusal.index):
+            settled.insert(refusal.index - first, refusal)
+        return settled
 
     async def limits(self) -> InfoResponse:
         """The server's `info`, asked for once."""

@@ -79,17 +79,24 @@ class Call(Generic[Answer]):
 
 @dataclass(frozen=True)
 class Chunk(Generic[Item]):
-    """Neighbours among the caller's items."""
+    """Some of the caller's items, and their places among all."""
 
-    start: int
+    places: list[int]
     items: list[Item]
 
     def halves(self) -> "tuple[Chunk[Item], Chunk[Item]]":
         """Both halves, of at least two items."""
         middle = len(self.items) // 2
         return (
-            Chunk(self.start, self.items[:middle]),
-            Chunk(self.start + middle, self.items[middle:]),
+            Chunk(self.places[:middle], self.items[:middle]),
+            Chunk(self.places[middle:], self.items[middle:]),
+        )
+
+    def without(self, index: int) -> "Chunk[Item]":
+        """All but one of them."""
+        return Chunk(
+            self.places[:index] + self.places[index + 1 :],
+            self.items[:index] + self.items[index + 1 :],
         )
 
 
@@ -111,13 +118,14 @@ class Many(Generic[Item, Answer, Row]):
         """Items that go together; one that is too large alone is sent alone, and refused."""
         most = (min(info.max_client_batch_size, _MOST_SENTENCES) - self.others) // self.sentences
         room = info.max_body_bytes - len(dumps(self.about([]).body))
-        chunk: Chunk[Item] = Chunk(0, [])
+        chunk: Chunk[Item] = Chunk([], [])
         used = 0
-        for item in items:
+        for place, item in enumerate(items):
             size = len(dumps(item)) + 1  # and a comma
             if chunk.items and (len(chunk.items) >= most or used + size > room):
                 yield chunk
-                chunk, used = Chunk(chunk.start + len(chunk.items), []), 0
+                chunk, used = Chunk([], []), 0
+            chunk.places.append(place)
             chunk.items.append(item)
             used += size
         if chunk.items:
@@ -129,13 +137,19 @@ class Many(Generic[Item, Answer, Row]):
             return not error.reason.startswith("query")
         return error.status in (400, 422) and error.reason.startswith(f"{self.field}[")
 
+    def named(self, error: ServerError, chunk: Chunk[Item]) -> int | None:
+        """Which item of the chunk is at fault, if the error says so, or there is only one."""
+        match = re.match(rf"{self.field}\[(\d+)\]", error.reason)
+        if match and int(match[1]) < len(chunk.items):
+            return int(match[1])
+        return 0 if len(chunk.items) == 1 else None
+
     def moved(self, error: ServerError, chunk: Chunk[Item]) -> ServerError:
         """The error, naming the place among all the items instead of in the chunk."""
-
-        def move(match: re.Match[str]) -> str:
-            return f"{self.field}[{chunk.start + int(match[1])}]"
-
-        reason = re.sub(rf"^{self.field}\[(\d+)\]", move, error.reason)
+        named, reason = self.named(error, chunk), error.reason
+        if named is not None:
+            before, after = f"{self.field}[{named}]", f"{self.field}[{chunk.places[named]}]"
+            reason = reason.replace(before, after, 1)
         return ServerError(error.where, error.status, error.error_type, reason)
 
 

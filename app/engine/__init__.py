@@ -2,6 +2,6 @@
 
 from app.engine.encoder import Encoder, Encoding
 from app.engine.engine import Engine
-from app.engine.tokenization import EmptyTextError, TextError
+from app.engine.errors import EmptyTextError, TextError
 
 __all__ = ["EmptyTextError", "Encoder", "Encoding", "Engine", "TextError"]

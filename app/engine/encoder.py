@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from app.engine.errors import EmptyTextError
 from app.engine.session import Session, likely_device
-from app.engine.tokenization import EmptyTextError, Side, Tokenizer, Tokens
+from app.engine.tokenization import Side, Tokenizer, Tokens
 from app.settings import Provider, Settings
 from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.choice import Device, choose

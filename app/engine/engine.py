@@ -12,11 +12,17 @@ from typing import TypeVar
 
 from app.engine.cache import Cache
 from app.engine.encoder import Encoder, Encoding
+from app.engine.errors import (
+    EmptyTextError,
+    InferenceError,
+    OverloadedError,
+    TooLongError,
+    UnavailableError,
+)
 from app.engine.queue import Queue, Sentence, Ticket, key_of
-from app.engine.tokenization import Side, Tokens
+from app.engine.tokenization import Side, Tokens, slices
 from app.observe import Trace
 from app.settings import Settings
-from model_store import LatteMixError
 
 log = logging.getLogger("lattemix")
 
@@ -27,31 +33,8 @@ BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padd
 _FRESH_SECONDS = 5.0  # a batch that succeeded so lately shows that the model answers
 _PATIENCE_SECONDS = 5.0  # for one that is run to find out
 _LONGEST_RETRY_SECONDS = 60
-
-
-class OverloadedError(LatteMixError):
-    """More work is there than the service is set to hold."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class TooLongError(LatteMixError):
-    """A text is longer than the model reads, and may not be cut."""
-
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"Text {index + 1} {reason}.")
-        self.index = index
-        self.reason = reason
-
-
-class InferenceError(LatteMixError):
-    """The model failed."""
-
-
-class UnavailableError(LatteMixError):
-    """The model cannot answer now: it stops, hangs, or is too slow."""
+_CHARACTERS_PER_TOKEN = 4  # about, to know what is coming
+_SLICE_CHARACTERS = 100_000  # tokenized at once: some 30 ms
 
 
 class Engine:
@@ -66,15 +49,16 @@ class Engine:
     ) -> None:
         self.encoder = encoder
         self.cache = Cache(settings.cache_bytes)
-        self.queue = Queue()
+        self.queue = Queue(encoder.padded_length)
         self._settings = settings
         self._on_batch = on_batch
         self._flying: dict[bytes, Sentence] = {}  # waiting or being computed
         self._requests = 0
+        self._arriving = 0  # tokens, about, of texts that are not tokenized yet
         self._tokens_per_second = 0.0
         self._succeeded = time.monotonic()  # the warm-up did
-        self.draining = False
-        self._stopping = False
+        self.draining = False  # still answers, but is not ready
+        self.stopped = False
         self._changed = threading.Condition()  # guards the queue, the cache and `_flying`
         # Apart, and several, so that a text or a small answer does not wait for a large answer.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
@@ -109,8 +93,7 @@ class Engine:
         """
         self._check_room()
         start = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        tokens = await loop.run_in_executor(self._tokenizing, self.encoder.tokenize, texts, cut)
+        tokens = await self._tokenized(texts, cut)
         trace.tokenization += time.perf_counter() - start
         trace.sentences += len(tokens)
         truncated = [text.truncated for text in tokens]
@@ -127,7 +110,7 @@ class Engine:
 
     async def check(self) -> None:
         """Return if the model answers; raise `UnavailableError` or `InferenceError` if not."""
-        if self.draining or self._stopping:
+        if self.draining or self.stopped:
             raise UnavailableError("The service is stopping.")
         if time.monotonic() - self._succeeded < _FRESH_SECONDS:
             return
@@ -145,9 +128,9 @@ class Engine:
     def stop(self) -> None:
         """Take nothing more, and give up what waits."""
         with self._changed:
-            self._stopping = True
+            self.stopped = True
             waiting = {ticket for s in self._flying.values() for ticket in s.tickets}
-            self.queue, self._flying = Queue(), {}
+            self.queue, self._flying = Queue(self.encoder.padded_length), {}
             self._changed.notify()
         for ticket in waiting:
             ticket.finish(
@@ -157,9 +140,26 @@ class Engine:
     def close(self) -> None:
         """Stop, and wait for the batch that runs."""
         self.stop()
-        self._thread.join()
+        self._thread.join(_PATIENCE_SECONDS)  # a model that hangs does not keep the process
         for pool in (self._tokenizing, self._pool):
             pool.shutdown(cancel_futures=True)
+
+    async def _tokenized(self, texts: Sequence[str], cut: Side) -> list[Tokens]:
+        """Tokenize in slices, so that a short text does not wait for another's long ones."""
+        limit = self.encoder.manifest.max_tokens
+        expected = sum(min(len(text) // _CHARACTERS_PER_TOKEN, limit) for text in texts)
+        loop, tokens = asyncio.get_running_loop(), list[Tokens]()
+        self._arriving += expected
+        try:
+            for part in slices(texts, _SLICE_CHARACTERS):
+                tokens += await loop.run_in_executor(
+                    self._tokenizing, self.encoder.tokenize, part, cut
+                )
+        except EmptyTextError as error:
+            raise EmptyTextError(len(tokens) + error.index) from None
+        finally:
+            self._arriving -= expected
+        return tokens
 
     async def _answered(self, tokens: list[Tokens], trace: Trace) -> Ticket:
         start = time.perf_counter()
@@ -182,7 +182,7 @@ class Engine:
         ticket = Ticket(asyncio.get_running_loop())
         fresh: list[Sentence] = []
         with self._changed:
-            if self._stopping:
+            if self.stopped:
                 raise UnavailableError("The service is stopping.")
             if not probing:
                 self._check_room()
@@ -203,7 +203,6 @@ class Engine:
             if fresh:
                 self.queue.add(fresh)
                 self._changed.notify()
-        ticket.tokens = sum(map(len, fresh))
         if not ticket.awaited:
             ticket.finish()
         return ticket
@@ -213,37 +212,43 @@ class Engine:
         with self._changed:
             for sentence in ticket.awaited:
                 sentence.tickets.remove(ticket)
-                if not sentence.tickets:
-                    self.queue.discard(sentence)
-                    self._flying.pop(sentence.key, None)
+                if not sentence.tickets and self.queue.discard(sentence):
+                    del self._flying[sentence.key]
             ticket.awaited.clear()
 
     def _work(self) -> None:
         """The model's thread: batch after batch, until told to stop."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self.queue.sentences)
-                if self._stopping:
+                self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
+                if self.stopped:
                     return
                 batch = self.queue.take(self.encoder.token_budget)
-            self._run(batch)
+            try:
+                self._run(batch)
+            except Exception:  # a fault of our own must not end the thread
+                log.exception("The engine failed")
+                self._deliver(batch, 0.0, failed=True)
 
-    def _run(self, batch: list[Sentence]) -> None:
+    def _run(self, batch: list[Sentence], again: bool = False) -> None:
+        with self._changed:
+            batch = [sentence for sentence in batch if sentence.tickets]
+        if not batch:
+            return
         start = time.perf_counter()
         try:
             mixtures = self.encoder.run([sentence.tokens for sentence in batch])
         except Exception:
-            if len(batch) > 1:
-                # It may be the size of the batch, or one sentence in it: spare the others.
-                self._run(batch[::2])
-                self._run(batch[1::2])
+            if not again:
+                # For the operator. Tracebacks show code, not values, so no sentence is logged.
+                log.exception("The model failed")
+            if len(batch) == 1:
+                self._succeeded = -math.inf
+                self._deliver(batch, 0.0, failed=True)
                 return
-            # For the operator. Tracebacks show code, not values, so no sentence is logged.
-            log.exception("The model failed")
-            self._succeeded = -math.inf
-            self._deliver(
-                batch, 0.0, InferenceError("The model failed; the server's log says why.")
-            )
+            # It may be the size of the batch, or one sentence in it: spare the others.
+            self._run(batch[::2], again=True)
+            self._run(batch[1::2], again=True)
             return
         seconds = time.perf_counter() - start
         for sentence, mixture in zip(batch, mixtures, strict=True):
@@ -256,37 +261,45 @@ class Engine:
         tokens = sum(map(len, batch))
         padded = self.encoder.padded_length(max(map(len, batch))) * len(batch)
         rate = tokens / seconds
-        self._tokens_per_second += (rate - self._tokens_per_second) / 8  # of the last few batches
+        known = self._tokens_per_second or rate
+        self._tokens_per_second = known + (rate - known) / 8  # of the last few batches
         if self._on_batch is not None:
             self._on_batch(len(batch), tokens, padded, seconds)
 
-    def _deliver(
-        self, batch: list[Sentence], seconds: float, error: InferenceError | None = None
-    ) -> None:
+    def _deliver(self, batch: list[Sentence], seconds: float, failed: bool = False) -> None:
         """Hand a batch's results to whoever waits for them."""
         with self._changed:
             involved: set[Ticket] = set()
             for sentence in batch:
                 if self._flying.get(sentence.key) is sentence:
                     del self._flying[sentence.key]
-                if error is None:
+                if not failed:
                     self.cache.put(sentence.key, sentence.mixture)
+                    for ticket in sentence.tickets[:1]:
+                        ticket.tokens += len(sentence)
                 for ticket in sentence.tickets:
                     ticket.awaited.discard(sentence)
                     involved.add(ticket)
                 sentence.tickets = []
             for ticket in involved:
                 ticket.inference += seconds
-                if error is not None or not ticket.awaited:
-                    ticket.finish(error)
+                if failed:
+                    ticket.finish(InferenceError())
+                elif not ticket.awaited:
+                    ticket.finish()
+
+    @property
+    def _waiting(self) -> int:
+        """Tokens that the model has yet to read."""
+        return self.queue.tokens + self._arriving
 
     def _check_room(self) -> None:
-        if self.queue.tokens >= self._settings.max_waiting_tokens:
-            raise self._overloaded(f"{self.queue.tokens:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
+        if self._waiting >= self._settings.max_waiting_tokens:
+            raise self._overloaded(f"{self._waiting:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
 
     def _overloaded(self, what: str, setting: str) -> OverloadedError:
         """Refuse, and say when what waits now will be done."""
-        wait = self.queue.tokens / self._tokens_per_second if self._tokens_per_second else 1.0
+        wait = self._waiting / self._tokens_per_second if self._tokens_per_second else 1.0
         retry_after = min(max(1, math.ceil(wait)), _LONGEST_RETRY_SECONDS)
         most = getattr(self._settings, setting.removeprefix("LATTEMIX_").lower())
         return OverloadedError(

@@ -3,7 +3,7 @@
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -24,7 +24,7 @@ class Ticket:
         self.found: list[NDArray[np.float32] | Sentence] = []  # in the order asked
         self.awaited: set[Sentence] = set()
         self.inference = 0.0  # seconds, of the batches its sentences were in
-        self.tokens = 0  # computed because of this request
+        self.tokens = 0  # computed for this request, and first for it
 
     def mixtures(self) -> NDArray[np.float32]:
         """Every mixture [N, L, C], once all are there."""
@@ -70,9 +70,11 @@ class Queue:
     Not thread-safe: its owner holds a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, padded: Callable[[int], int] = int) -> None:
+        """`padded` is the length that sentences of at most the given one are brought to."""
         self.sentences = 0
         self.tokens = 0
+        self._padded = padded
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
         self._turns: deque[deque[Sentence]] = deque()  # the sentences of each request
 
@@ -84,19 +86,20 @@ class Queue:
             self.tokens += len(sentence)
         self._turns.append(deque(sorted(sentences, key=len)))
 
-    def discard(self, sentence: Sentence) -> None:
-        """Forget a sentence, if it waits."""
+    def discard(self, sentence: Sentence) -> bool:
+        """Forget a sentence, if it waits; return whether it did."""
         same = self._by_length.get(len(sentence), {})
         if sentence not in same:
-            return
+            return False
         del same[sentence]
         if not same:
             del self._by_length[len(sentence)]
         self.sentences -= 1
         self.tokens -= len(sentence)
+        return True
 
     def take(self, token_budget: int) -> list[Sentence]:
-        """Remove and return the next batch: `longest x count` is within the budget.
+        """Remove and return the next batch, which with its padding is within the budget.
 
         It begins with the sentence whose turn it is, so that no request waits for all of another,
         and goes on with those nearest to it in length. A sentence longer than the whole budget
@@ -110,7 +113,7 @@ class Queue:
         for sentence in self._nearest(first):
             longest = max(longest, len(sentence))
             tokens += len(sentence)
-            padded = longest * (len(batch) + 1)
+            padded = self._padded(longest) * (len(batch) + 1)
             if batch and (padded > token_budget or tokens < _LEAST_FILL * padded):
                 break
             batch.append(sentence)

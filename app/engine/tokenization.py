@@ -1,28 +1,15 @@
 """Text to token ids, cut at the model's limit, and honest about the cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import tokenizers
 
-from model_store import ArtifactError, LatteMixError
+from app.engine.errors import TextError
+from model_store import ArtifactError
 
 Side = Literal["right", "left"]
-
-
-class TextError(LatteMixError):
-    """A text that no tokenizer can read."""
-
-
-class EmptyTextError(TextError):
-    """A text in which the model finds nothing to read; `index` is its place in the list."""
-
-    reason = "is empty: the model finds no words in it"
-
-    def __init__(self, index: int) -> None:
-        super().__init__(f"Text {index + 1} {self.reason}.")
-        self.index = index
 
 
 class Tokens(NamedTuple):
@@ -79,3 +66,17 @@ class Tokenizer:
         count = self._tokenizer.num_special_tokens_to_add(False)
         before = mask.index(0) if 0 in mask else count
         return before, count - before
+
+
+def slices(texts: Sequence[str], most: int) -> Iterator[list[str]]:
+    """The texts in order, in parts of at most so many characters, or of one text."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        if part and characters + len(text) > most:
+            yield part
+            part, characters = [], 0
+        part.append(text)
+        characters += len(text)
+    if part:
+        yield part

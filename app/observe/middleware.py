@@ -75,6 +75,8 @@ class Observe:
             raise
         finally:
             final = _CLIENT_LEFT if left else status or 500
+            if left:
+                trace.error_type = None  # nobody was told
             self._record(scope, trace, final, began, time.perf_counter() - clock, fault)
 
     def _record(

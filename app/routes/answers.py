@@ -1,6 +1,6 @@
 """How the endpoints answer: fast JSON, arrays, and what the documentation says of both."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from app.errors import MODEL_ERRORS, documented
 
 NPY = "application/x-npy"
+
+Items = list[Any] | NDArray[Any]
 
 
 def documented_answers(array: str | None = None) -> dict[int | str, dict[str, Any]]:
@@ -35,14 +37,21 @@ def json(content: object) -> Response:
     return _response(dumped(content))
 
 
-def json_with(content: dict[str, Any], field: str, rows: Iterable[object]) -> Response:
-    """Answer with an object that has one long field more.
+def json_with(content: dict[str, Any], **long: Iterable[Items]) -> Response:
+    """Answer with an object that has some long lists more, each given in parts.
 
-    Row by row: writing it all holds the interpreter's lock, and with it the event loop.
+    Part by part: writing it all at once holds the interpreter's lock, and with it the event loop.
     """
-    beginning = dumped(content).removesuffix(b"}")
-    body = b",".join(map(dumped, rows))
-    return _response(b'%s,"%s":[%s]}' % (beginning, field.encode(), body))
+    written = [dumped(content).removesuffix(b"}")]
+    for name, parts in long.items():
+        items = b",".join(dumped(part)[1:-1] for part in parts)
+        written.append(b',"%s":[%s]' % (name.encode(), items))
+    return _response(b"".join(written) + b"}")
+
+
+def in_parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The rows of an array, some thousands at a time."""
+    return (array[start : start + 4096] for start in range(0, len(array), 4096))
 
 
 def npy(array: NDArray[Any]) -> Response:

@@ -1,7 +1,7 @@
 """What the endpoints share: the loaded service, and a request's way to the model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 
 from app.engine import EmptyTextError, Encoding, Engine
-from app.engine.engine import TooLongError, UnavailableError
+from app.engine.errors import TooLongError
 from app.errors import ApiError
 from app.observe import Metrics, Trace
 from app.schemas.common import Cuttable, Uncut
@@ -49,7 +49,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Call:
-    """One request to the model, from its admission to its answer."""
+    """One request to the model."""
 
     service: Service
     request: Request
@@ -65,7 +65,9 @@ class Call:
         """Encode a field's texts, naming by `place` the i-th if it cannot be."""
         self._check(field, texts, place)
         engine = self.service.engine
-        work = engine.encode(texts, self.trace, options.truncate, options.truncation_direction)
+        work = engine.encode(
+            texts, self.trace, bool(options.truncate), options.truncation_direction
+        )
         try:
             return await self._while_awaited(work)
         except EmptyTextError as error:
@@ -109,19 +111,15 @@ class Call:
                 return task.result()
             if gone.done():
                 raise ClientDisconnect
-            raise UnavailableError(
+            raise ApiError(
+                "Timeout",
                 f"This took longer than the {seconds:g} seconds of LATTEMIX_REQUEST_TIMEOUT: send "
-                "less at once, or raise it."
+                "less at once, or raise it.",
             )
         finally:
-            task.cancel()
             gone.cancel()
-
-
-async def _call(request: Request) -> AsyncIterator[Call]:
-    service: Service = request.app.state.service
-    with service.engine.admitted():
-        yield Call(service, request, request.state.trace)
+            task.cancel()
+            await asyncio.wait({task})  # until it has noted what it took
 
 
 def _service(request: Request) -> Service:
@@ -129,5 +127,11 @@ def _service(request: Request) -> Service:
     return service
 
 
-Called = Annotated[Call, Depends(_call)]
 Loaded = Annotated[Service, Depends(_service)]
+
+
+def _call(request: Request, service: Loaded) -> Call:
+    return Call(service, request, request.state.trace)
+
+
+Called = Annotated[Call, Depends(_call)]

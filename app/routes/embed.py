@@ -40,13 +40,14 @@ def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:
         "tokens": encoding.tokens,
         "truncated": encoding.truncated,
     }
-    write: dict[str, Callable[[NDArray[np.float32]], object]] = {
+    formats: dict[str, Callable[[NDArray[np.float32]], object]] = {
         "dense": lambda mixture: mixture,
         "flat": np.ravel,
         "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
         "base64": lambda mixture: _base64(mixture, body.dtype),
     }
-    return json_with(content, "embeddings", map(write[body.format], encoding.mixtures))
+    written = formats[body.format]
+    return json_with(content, embeddings=([written(mixture)] for mixture in encoding.mixtures))
 
 
 def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[Any]]:
@@ -87,12 +88,14 @@ def _openai_answer(encoding: Encoding, metric: Metric, body: OpenAIRequest, call
         "usage": {"prompt_tokens": read, "total_tokens": read},
     }
     as_text = body.encoding_format == "base64"
-    data: Iterable[object] = (
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": _base64(row, "float32") if as_text else row,
-        }
+    data: Iterable[list[object]] = (
+        [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _base64(row, "float32") if as_text else row,
+            }
+        ]
         for index, row in enumerate(rows)
     )
-    return json_with(content, "data", data)
+    return json_with(content, data=data)

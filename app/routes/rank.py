@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from app.engine import Encoding
-from app.routes.answers import documented_answers, json, npy, wants_npy
+from app.routes.answers import documented_answers, in_parts, json, json_with, npy, wants_npy
 from app.routes.common import Call, Called
 from app.schemas.common import Cuttable, Uncut
 from app.schemas.rank import (
@@ -110,17 +110,15 @@ def _pairs(
         (kept,) = np.nonzero(found >= body.threshold)
         left, right, found = left[kept], right[kept], found[kept]
     order = _best(found)[: body.top_k]
-    return json(
-        {
-            "model": call.service.manifest.name,
-            "metric": metric,
-            "count": len(found),
-            "pairs": np.stack([left[order], right[order]], axis=1),
-            "scores": found[order],
-            "tokens": encoding.tokens,
-            "truncated": encoding.truncated,
-        }
-    )
+    content = {
+        "model": call.service.manifest.name,
+        "metric": metric,
+        "count": len(found),
+        "tokens": encoding.tokens,
+        "truncated": encoding.truncated,
+    }
+    pairs = np.stack([left[order], right[order]], axis=1)  # [K, 2]
+    return json_with(content, pairs=in_parts(pairs), scores=in_parts(found[order]))
 
 
 async def _encode(

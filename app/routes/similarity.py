@@ -13,6 +13,7 @@ from app.schemas.similarity import (
     AnySimilarityRequest,
     SimilarityRequest,
     SimilarityResponse,
+    SourceParameters,
     SourceRequest,
 )
 from app.similarity import matrix, similarity
@@ -76,10 +77,11 @@ async def _compare_source(body: SourceRequest, call: Call) -> Response:
     def place(index: int) -> str:
         return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
 
-    metric = call.service.metric(body.parameters.metric)
+    parameters = body.parameters or SourceParameters()
+    metric = call.service.metric(parameters.metric)
     inputs = body.inputs
     texts = [inputs.source_sentence, *inputs.sentences] if inputs.sentences else []
-    encoding = await call.encode("inputs.sentences", texts, place, body.parameters)
+    encoding = await call.encode("inputs.sentences", texts, place, parameters)
 
     def score() -> Response:
         mixtures = encoding.mixtures

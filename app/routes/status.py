@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from app import __version__
-from app.engine.engine import InferenceError, UnavailableError
+from app.engine.errors import InferenceError, UnavailableError
 from app.errors import documented
 from app.observe.metrics import CONTENT_TYPE
 from app.routes.common import Loaded
@@ -20,15 +20,16 @@ from app.schemas.status import (
 from model_store import Metric
 
 router = APIRouter(tags=["status"])
+probes = APIRouter(tags=["status"])  # open to everyone
 
 
-@router.get("/health", summary="Whether the server is alive")
+@probes.get("/health", summary="Whether the server is alive")
 async def health() -> HealthResponse:
     """Answer while the server is alive, however busy the model is."""
     return HealthResponse(status="ok")
 
 
-@router.get("/ready", summary="Whether the model answers", responses=documented("Unhealthy"))
+@probes.get("/ready", summary="Whether the model answers", responses=documented("Unhealthy"))
 async def ready(service: Loaded) -> ReadyResponse:
     """Answer if the model does: it has lately, or is asked now."""
     try:
@@ -38,7 +39,7 @@ async def ready(service: Loaded) -> ReadyResponse:
     return ReadyResponse(status="ready")
 
 
-@router.get("/metrics", summary="Measurements, for Prometheus", response_class=PlainTextResponse)
+@probes.get("/metrics", summary="Measurements, for Prometheus", response_class=PlainTextResponse)
 async def metrics(service: Loaded) -> Response:
     """What has been counted and measured, for Prometheus."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
@@ -73,6 +74,7 @@ async def info(service: Loaded) -> InfoResponse:
         max_batch_tokens=encoder.token_budget,
         max_client_batch_size=settings.max_inputs,
         max_concurrent_requests=settings.max_requests,
+        tokenization_workers=1,
         auto_truncate=True,
         version=__version__,
     )

@@ -1,6 +1,6 @@
 """What the requests have in common."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     StrictBool,
     WithJsonSchema,
+    model_validator,
 )
 
 T = TypeVar("T")
@@ -74,21 +75,35 @@ Direction = Annotated[
 ]
 
 
+_DIRECTION: Any = Field("right", description="The side that is cut off.")
+
+
 class Request(BaseModel):
     """Unknown fields are refused: a misspelt one would otherwise be ignored without a word."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown_field(cls, body: Any) -> Any:
+        """Leave only the first unknown field: a million of them must not make a million errors."""
+        if not isinstance(body, dict) or len(body) <= len(cls.model_fields):
+            return body
+        unknown = next(name for name in body if name not in cls.model_fields)
+        known = {name: body[name] for name in cls.model_fields if name in body}
+        return known | {unknown: body[unknown]}
 
 
 class Cuttable(Request):
     """A request that says what becomes of long texts. Its answer says which were cut."""
 
     truncate: Truncate = Field(True, description=TRUNCATE)
-    truncation_direction: Direction = Field("right", description="The side that is cut off.")
+    truncation_direction: Direction = _DIRECTION
 
 
 class Uncut(Request):
     """The same, where the answer has no place to say so: long texts are refused, unless asked."""
 
-    truncate: Truncate = Field(False, description=TRUNCATE)
-    truncation_direction: Direction = Field("right", description="The side that is cut off.")
+    # Clients of the APIs whose bodies these are may send null for what they leave out.
+    truncate: Truncate | None = Field(None, description=TRUNCATE + " Unless said, it is refused.")
+    truncation_direction: Direction = _DIRECTION

@@ -66,8 +66,8 @@ class OpenAIRequest(Uncut):
         description="One text, or a list of them.", examples=[["A man is eating."]]
     )
     model: str | None = Field(None, description="Any: the answer names the model that is served.")
-    encoding_format: Literal["float", "base64"] = Field(
-        "float", description="Numbers, or the bytes of little-endian float32."
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="Numbers, unless `base64`: the bytes of little-endian float32."
     )
     metric: DotMetric = Field(
         "cosine",

@@ -41,7 +41,7 @@ class SourceRequest(Request):
     """The sentence-similarity body of Hugging Face clients and text-embeddings-inference."""
 
     inputs: SourceAndSentences
-    parameters: SourceParameters = SourceParameters()
+    parameters: SourceParameters | None = None
 
 
 def _form(body: Any) -> str:

@@ -62,5 +62,8 @@ class InfoResponse(BaseModel):
     max_batch_tokens: int = Field(description="Tokens in one batch, padding included.")
     max_client_batch_size: int = Field(description="Most sentences in one request.")
     max_concurrent_requests: int = Field(description="Most requests being worked on at once.")
-    auto_truncate: bool = Field(description="Whether long sentences are cut unless told not to.")
+    tokenization_workers: int
+    auto_truncate: bool = Field(
+        description="Whether long sentences are cut unless told not to, where the answer says so."
+    )
     version: str = Field(description="Of Latte-Mix.")

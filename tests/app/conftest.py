@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ def serving(store: Store, **environment: str) -> Iterator[tuple[subprocess.Popen
     command = [LATTEMIX, "serve", "--port", "0", "--store", str(store.root), "--model", "tiny"]
     # Its log goes to a file: a pipe that nobody reads would fill up and stop it.
     with (
-        (store.root / "serve.log").open("w+") as log,
+        tempfile.NamedTemporaryFile("w+", suffix=".log") as log,
         subprocess.Popen(command, stderr=log, text=True, env=os.environ | environment) as process,
     ):
         try:

@@ -225,6 +225,16 @@ def test_a_fault_of_the_whole_is_not_blamed_on_the_items(
 
 
 @both
+def test_a_refused_item_costs_one_request_more(kind: Kind, server: Recorder) -> None:
+    texts = ["a dog", " ", "a man", "the sea", "", "a ball"]
+    found = ask(kind, server, "iter_embed", texts)
+    assert [place for place, row in enumerate(found) if isinstance(row, Refusal)] == [1, 4]
+    assert [row.index for row in found if isinstance(row, Refusal)] == [1, 4]
+    assert found[4].reason.startswith("inputs[4] is empty")
+    assert len(server.sent("/embed")) == 3
+
+
+@both
 def test_a_proxys_limit_is_met_by_halving(kind: Kind, server: Recorder, info: Any) -> None:
     whole = server.inner.handle_async_request
 

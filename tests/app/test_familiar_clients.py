@@ -7,7 +7,7 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
 from app.engine import Encoder
-from app.similarity import cosine, similarity
+from app.similarity import similarity
 
 SOURCE, OTHERS = "a man is eating", ["someone is having lunch", "the sea was calm"]
 
@@ -17,7 +17,7 @@ def test_openai(server: str, encoder: Encoder) -> None:
     answer = client.embeddings.create(model="any", input=[SOURCE, *OTHERS])
     vectors = np.array([item.embedding for item in answer.data])
     mixtures = encoder.encode([SOURCE, *OTHERS]).mixtures
-    expected = cosine(mixtures[[0, 0]], mixtures[1:])
+    expected = similarity("cosine", mixtures[[0, 0]], mixtures[1:])
     np.testing.assert_allclose(vectors[1:] @ vectors[0], expected, atol=1e-5)
     assert answer.model == "tiny"
     assert answer.usage.prompt_tokens == sum(encoder.encode([SOURCE, *OTHERS]).tokens)

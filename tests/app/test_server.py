@@ -128,6 +128,23 @@ def test_a_body_is_refused_while_it_streams(settings: Settings) -> None:
     assert taken == 5  # 5 x 1,024 is the first to exceed 4,096
 
 
+def test_a_body_that_does_not_come_is_not_waited_for(settings: Settings) -> None:
+    app, answer = create_app(settings.model_copy(update={"request_timeout": 0.02})), []
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(10)
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, object]) -> None:
+        answer.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": []}
+    asyncio.run(app(scope | {"query_string": b"", "root_path": ""}, receive, send))
+    assert answer[0]["status"] == 408
+    assert b"the 0.02 seconds of LATTEMIX_REQUEST_TIMEOUT" in answer[1]["body"]
+    app.state.service.engine.close()
+
+
 def test_a_million_wrong_items_are_one_error(settings: Settings) -> None:
     # Each error costs memory and time on the event loop; only the first is worth making.
     roomy = settings.model_copy(update={"max_body_bytes": 4_000_000})
@@ -135,6 +152,17 @@ def test_a_million_wrong_items_are_one_error(settings: Settings) -> None:
     with TestClient(create_app(roomy)) as client:
         response = client.post("/embed", content=content, headers=JSON)
     assert failure(response)[2] == "inputs[0]: Input should be a valid string."
+
+
+@pytest.mark.parametrize("path", ["/embed", "/similarity"])
+def test_a_hundred_thousand_unknown_fields_are_one_error(settings: Settings, path: str) -> None:
+    roomy = settings.model_copy(update={"max_body_bytes": 4_000_000})
+    unknown = {str(number): 0 for number in range(100_000)}
+    body = {"inputs": ["a"]} if path == "/embed" else {"inputs": unknown}
+    with TestClient(create_app(roomy)) as client:
+        message = failure(client.post(path, json=body | unknown))[2]
+    assert re.fullmatch(r"(inputs\.source_sentence: Field required|0: Extra inputs.*).*", message)
+    assert "(and 3 more)" in message or "more" not in message
 
 
 def test_a_form_is_told_what_to_send(client: TestClient) -> None:
@@ -247,7 +275,7 @@ def test_a_request_that_takes_too_long_is_given_up(settings: Settings) -> None:
 
     async def scenario(client: httpx.AsyncClient) -> None:
         late = await client.post("/embed", json={"inputs": "a"})
-        assert failure(late)[:2] == (503, "Unhealthy")
+        assert failure(late)[:2] == (504, "Timeout")
         assert "the 0.02 seconds of LATTEMIX_REQUEST_TIMEOUT" in late.json()["error"]
 
     held.meet(scenario)
@@ -362,5 +390,5 @@ def test_the_openapi_document_names_every_error(client: TestClient) -> None:
     asked = {"/similarity", "/embed", "/v1/embeddings", "/rank", "/rerank", "/matrix"}
     assert set(paths) == {*asked, "/health", "/ready", "/info", "/metrics"}
     for path in asked:
-        codes = {"200", "400", "401", "413", "422", "424", "429", "503"}
+        codes = {"200", "400", "401", "408", "413", "422", "424", "429", "503", "504"}
         assert set(paths[path]["post"]["responses"]) == codes

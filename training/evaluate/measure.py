@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 from tqdm import tqdm
 
-from app.engine import Encoder
-from app.engine.tokenization import EmptyTextError
+from app.engine import EmptyTextError, Encoder
 from training.backbones import Backbone, TokenVectors
 from training.cache import VectorCache
 from training.corpus import SHARD_SENTENCES

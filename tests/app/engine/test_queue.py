@@ -30,6 +30,12 @@ def test_a_batch_stays_within_the_budget_padding_included() -> None:
     assert [len(queue.take(30)) for _ in range(4)] == [3, 3, 1, 0]
 
 
+def test_padding_to_multiples_counts_against_the_budget() -> None:
+    queue = Queue(padded=lambda length: -(-length // 8) * 8)
+    queue.add(sentences(*[7] * 9))
+    assert [len(queue.take(32)) for _ in range(4)] == [4, 4, 1, 0]
+
+
 def test_a_sentence_longer_than_the_budget_has_a_batch_of_its_own() -> None:
     queue = Queue()
     queue.add(sentences(50, 50))

@@ -1,0 +1,45 @@
+"""Why a text is not answered with its mixture."""
+
+from model_store import LatteMixError
+
+
+class TextError(LatteMixError):
+    """A text that no tokenizer can read."""
+
+
+class EmptyTextError(TextError):
+    """A text in which the model finds nothing to read; `index` is its place in the list."""
+
+    reason = "is empty: the model finds no words in it"
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"Text {index + 1} {self.reason}.")
+        self.index = index
+
+
+class OverloadedError(LatteMixError):
+    """More work is there than the service is set to hold."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TooLongError(LatteMixError):
+    """A text is longer than the model reads, and may not be cut."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"Text {index + 1} {reason}.")
+        self.index = index
+        self.reason = reason
+
+
+class InferenceError(LatteMixError):
+    """The model failed."""
+
+    def __init__(self) -> None:
+        super().__init__("The model failed; the server's log says why.")
+
+
+class UnavailableError(LatteMixError):
+    """The model cannot answer now: it stops or hangs."""
