@@ -15,12 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from app.engine import Engine
 from app.observe import logs
+from app.protocol import BoundedHeaders
 from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
 _BACKLOG = 2048
-_LAST_ARRIVALS_SECONDS = 0.2
+_LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
 
 
@@ -44,7 +45,13 @@ class _Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         grace = math.ceil(settings.grace_seconds) + _LAST_ANSWERS_SECONDS
         # uvicorn would log where web sockets were asked for, query string included.
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=grace, ws="none")
+        config = uvicorn.Config(
+            app,
+            http=BoundedHeaders,
+            ws="none",
+            log_config=None,
+            timeout_graceful_shutdown=grace,
+        )
         super().__init__(config)
         self._engine: Engine = app.state.service.engine
         self._settings = settings

@@ -2,9 +2,11 @@
 
 import asyncio
 import signal
+import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -106,3 +108,21 @@ def test_what_outlasts_the_grace_is_answered_503(settings: Settings) -> None:
     serving.join(10)
     assert failure(answer)[:2] == (503, "Unhealthy")
     assert not serving.is_alive()
+
+
+def test_headers_that_do_not_end_are_refused(server: str) -> None:
+    address = httpx.URL(server)
+    with socket.create_connection((address.host, address.port or 80), timeout=10) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n")
+        with suppress(ConnectionError):  # closed, with something of ours on its way
+            for number in range(2_000):
+                client.sendall(b"x-%d: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" % number)
+            assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+    assert httpx.get(f"{server}/health").status_code == 200
+
+
+def test_large_headers_and_many_requests_on_a_connection_are_fine(server: str) -> None:
+    with httpx.Client() as client:
+        for _ in range(5):
+            response = client.get(f"{server}/health", headers={"x-long": "a" * 30_000})
+            assert response.status_code == 200
