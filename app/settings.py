@@ -43,7 +43,11 @@ class Settings(BaseSettings):
     provider: Provider = Field("auto", description="`auto`, `cpu`, `cuda` or `tensorrt`.")
     device_id: int = Field(0, ge=0, description="Which GPU, where there are several.")
     threads: int = Field(
-        0, ge=0, le=1024, description="Threads of one inference; 0 is one per core."
+        0,
+        ge=0,
+        le=1024,
+        description="Threads of one batch on a CPU, which runs as many batches at once as it has "
+        "cores for; 0 is a quarter of the cores.",
     )
     token_budget: int = Field(
         0, ge=0, description="Tokens in one batch, padding included; 0 is by the device."

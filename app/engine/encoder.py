@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +41,17 @@ class Encoder:
         self.reason = reason  # of all precisions, for this one
         self.manifest: Manifest = artifact.manifest
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        # Batches side by side, each on few threads, beat one on all of them: those would wait for
+        # the slowest at every operator.
+        threads = threads or max(1, cores // 4)
         self._session = Session(artifact, provider, threads, device_id)
         self.provider = self._session.provider
-        self.token_budget = token_budget or _likely_budget(self.provider, threads)
+        on_cpu = self.provider == "cpu"
+        self.parallel = max(1, cores // threads) if on_cpu else 1  # batches at once
+        self.token_budget = token_budget or (256 * threads if on_cpu else 16_384)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
-        self._step = 1 if self.provider == "cpu" else 8
+        self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
@@ -87,8 +94,13 @@ class Encoder:
             raise EmptyTextError(places.index(error.index)) from None
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
-        for batch in batches([len(t.ids) for t in tokens], self.token_budget):
+
+        def compute(batch: list[int]) -> None:
             mixtures[batch] = self.run([tokens[i] for i in batch])
+
+        with ThreadPoolExecutor(self.parallel) as pool:
+            for _ in pool.map(compute, batches([len(t.ids) for t in tokens], self.token_budget)):
+                pass  # but raise what failed
         return Encoding(
             mixtures[places] if len(places) > len(distinct) else mixtures,
             [tokens[i].total for i in places],
@@ -153,13 +165,6 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
-
-
-def _likely_budget(provider: str, threads: int) -> int:
-    """Tokens in a batch that keep the device busy; more only makes others wait."""
-    if provider != "cpu":
-        return 16_384
-    return max(512, 256 * (threads or os.cpu_count() or 1))
 
 
 def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:

@@ -40,8 +40,8 @@ _SLICE_CHARACTERS = 100_000  # tokenized at once: some 30 ms
 class Engine:
     """Computes mixtures for requests that come together, on threads of its own.
 
-    The event loop never computes. One thread runs the model, batch after batch, taking whatever
-    waits by then: a queue fills while the batch before runs, so nothing is delayed to be gathered.
+    The event loop never computes. Threads run the model, batch after batch, taking whatever waits
+    by then: a queue fills while the batches before run, so nothing is delayed to be gathered.
     """
 
     def __init__(
@@ -63,8 +63,12 @@ class Engine:
         # Apart, and several, so that a text or a small answer does not wait for a large answer.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="lattemix-pool")
-        self._thread = threading.Thread(target=self._work, name="lattemix-model", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"lattemix-model-{number}", daemon=True)
+            for number in range(encoder.parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -131,7 +135,7 @@ class Engine:
             self.stopped = True
             waiting = {ticket for s in self._flying.values() for ticket in s.tickets}
             self.queue, self._flying = Queue(self.encoder.padded_length), {}
-            self._changed.notify()
+            self._changed.notify_all()
         for ticket in waiting:
             ticket.finish(
                 UnavailableError("The service stopped before this was done: send it again.")
@@ -140,7 +144,8 @@ class Engine:
     def close(self) -> None:
         """Stop, and wait for the batch that runs."""
         self.stop()
-        self._thread.join(_PATIENCE_SECONDS)  # a model that hangs does not keep the process
+        for thread in self._threads:
+            thread.join(_PATIENCE_SECONDS)  # a model that hangs does not keep the process
         for pool in (self._tokenizing, self._pool):
             pool.shutdown(cancel_futures=True)
 
@@ -202,7 +207,7 @@ class Engine:
                 ticket.found.append(sentence)
             if fresh:
                 self.queue.add(fresh)
-                self._changed.notify()
+                self._changed.notify_all()
         if not ticket.awaited:
             ticket.finish()
         return ticket
@@ -217,7 +222,7 @@ class Engine:
             ticket.awaited.clear()
 
     def _work(self) -> None:
-        """The model's thread: batch after batch, until told to stop."""
+        """A thread of the model's: batch after batch, until told to stop."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
@@ -260,7 +265,7 @@ class Engine:
         self._succeeded = time.monotonic()
         tokens = sum(map(len, batch))
         padded = self.encoder.padded_length(max(map(len, batch))) * len(batch)
-        rate = tokens / seconds
+        rate = tokens / seconds * self.encoder.parallel
         known = self._tokens_per_second or rate
         self._tokens_per_second = known + (rate - known) / 8  # of the last few batches
         if self._on_batch is not None:

@@ -461,5 +461,5 @@ def test_the_service_in_this_process_ends_with_its_client(
             work()
     else:
         work()
-    assert "lattemix-model" in {thread.name for thread in during - before}
+    assert "lattemix-model-0" in {thread.name for thread in during - before}
     assert set(threading.enumerate()) <= before

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -217,10 +218,11 @@ def test_a_model_without_a_centre_refuses_the_centred_metric(client: TestClient)
 
 
 class Held:
-    """A server whose model waits for `release`."""
+    """A server whose model does one batch at a time, and waits for `release`."""
 
     def __init__(self, settings: Settings) -> None:
-        self.app = create_app(settings)
+        one_at_a_time = {"threads": os.cpu_count()}
+        self.app = create_app(settings.model_copy(update=one_at_a_time))
         self.engine: Engine = self.app.state.service.engine
         self.release = threading.Event()
         self.runs = 0

@@ -37,6 +37,7 @@ class Gated(Encoder):
         self.fails: Callable[[Batch], bool] = lambda batch: False
         self.artifact = artifact
         super().__init__(artifact, provider="cpu", **options)
+        self.parallel = 1  # one batch after the other, so that what waits can be seen
         self.batches.clear()  # of the warm-up
 
     def run(self, batch: Sequence[Tokens]) -> NDArray[np.float32]:
@@ -111,6 +112,24 @@ def test_answers_do_not_depend_on_who_else_asks(engine: Engine, gated: Gated) ->
             np.testing.assert_allclose(row, alone.encode([text]).mixtures[0], atol=1e-6)
 
     run(scenario)
+
+
+def test_batches_run_side_by_side(gated: Gated, settings: Settings) -> None:
+    gated.parallel = 3
+    engine = Engine(gated, settings)
+    gated.gate.clear()
+
+    async def scenario() -> None:
+        texts = ["dog", "dog " * 3, "dog " * 6, "dog " * 12]  # too unlike for one batch
+        waits = asyncio.create_task(engine.encode(texts, trace()))
+        await until(lambda: len(gated.batches) == 3)
+        assert engine.queue.sentences == 1
+        gated.gate.set()
+        expected = Encoder(gated.artifact, provider="cpu").encode(texts)
+        np.testing.assert_allclose((await waits).mixtures, expected.mixtures, atol=1e-6)
+
+    run(scenario)
+    engine.close()
 
 
 def test_a_sentence_in_flight_is_computed_once(engine: Engine, gated: Gated) -> None:
@@ -453,8 +472,9 @@ def test_a_model_that_hangs_does_not_keep_the_process(
             await first
 
     run(scenario)
-    assert engine._thread.is_alive()
-    assert engine._thread.daemon
+    (thread,) = engine._threads
+    assert thread.is_alive()
+    assert thread.daemon
     gated.gate.set()
 
 
