@@ -103,7 +103,8 @@ class Engine:
         truncated = [text.truncated for text in tokens]
         trace.truncated += sum(truncated)
         if not truncate and any(truncated):
-            raise self._too_long(truncated.index(True), tokens)
+            index = truncated.index(True)
+            raise TooLongError(index, tokens[index].total, self.encoder.manifest.max_tokens)
         ticket = await self._answered(tokens, trace)
         mixtures = await self.compute(ticket.mixtures)
         return Encoding(mixtures, [text.total for text in tokens], truncated)
@@ -233,11 +234,10 @@ class Engine:
                 self._run(batch)
             except Exception:  # a fault of our own must not end the thread
                 log.exception("The engine failed")
-                self._deliver(batch, 0.0, failed=True)
+                self._deliver(batch, failed=True)
 
     def _run(self, batch: list[Sentence], again: bool = False) -> None:
-        with self._changed:
-            batch = [sentence for sentence in batch if sentence.tickets]
+        batch, tickets = self._begin(batch)
         if not batch:
             return
         start = time.perf_counter()
@@ -247,9 +247,10 @@ class Engine:
             if not again:
                 # For the operator. Tracebacks show code, not values, so no sentence is logged.
                 log.exception("The model failed")
+            self._end(tickets)
             if len(batch) == 1:
                 self._succeeded = -math.inf
-                self._deliver(batch, 0.0, failed=True)
+                self._deliver(batch, failed=True)
                 return
             # It may be the size of the batch, or one sentence in it: spare the others.
             self._run(batch[::2], again=True)
@@ -258,8 +259,25 @@ class Engine:
         seconds = time.perf_counter() - start
         for sentence, mixture in zip(batch, mixtures, strict=True):
             sentence.mixture = mixture.copy()  # else one that is kept would keep its whole batch
+        self._end(tickets)
         self._note(batch, seconds)
-        self._deliver(batch, seconds)
+        self._deliver(batch)
+
+    def _begin(self, batch: list[Sentence]) -> tuple[list[Sentence], set[Ticket]]:
+        """What is still wanted of a batch, and by whom."""
+        with self._changed:
+            for sentence in batch:
+                if not sentence.tickets and self._flying.get(sentence.key) is sentence:
+                    del self._flying[sentence.key]
+            tickets = {ticket for sentence in batch for ticket in sentence.tickets}
+            for ticket in tickets:
+                ticket.begin()
+            return [sentence for sentence in batch if sentence.tickets], tickets
+
+    def _end(self, tickets: set[Ticket]) -> None:
+        with self._changed:
+            for ticket in tickets:
+                ticket.end()
 
     def _note(self, batch: list[Sentence], seconds: float) -> None:
         self._succeeded = time.monotonic()
@@ -271,7 +289,7 @@ class Engine:
         if self._on_batch is not None:
             self._on_batch(len(batch), tokens, padded, seconds)
 
-    def _deliver(self, batch: list[Sentence], seconds: float, failed: bool = False) -> None:
+    def _deliver(self, batch: list[Sentence], failed: bool = False) -> None:
         """Hand a batch's results to whoever waits for them."""
         with self._changed:
             involved: set[Ticket] = set()
@@ -287,7 +305,6 @@ class Engine:
                     involved.add(ticket)
                 sentence.tickets = []
             for ticket in involved:
-                ticket.inference += seconds
                 if failed:
                     ticket.finish(InferenceError())
                 elif not ticket.awaited:
@@ -310,12 +327,4 @@ class Engine:
         return OverloadedError(
             f"{what} are waiting already, and {setting} is {most:,}: try again in {retry_after} s.",
             retry_after,
-        )
-
-    def _too_long(self, index: int, tokens: list[Tokens]) -> TooLongError:
-        total, limit = tokens[index].total, self.encoder.manifest.max_tokens
-        return TooLongError(
-            index,
-            f"has {total:,} tokens, more than the {limit:,} this model reads: shorten it, or send "
-            '"truncate": true to have it cut',
         )

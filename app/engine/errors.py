@@ -26,12 +26,15 @@ class OverloadedError(LatteMixError):
 
 
 class TooLongError(LatteMixError):
-    """A text is longer than the model reads, and may not be cut."""
+    """A text is longer than the model reads, and may not be cut; `index` is its place."""
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"Text {index + 1} {reason}.")
+    def __init__(self, index: int, total: int, limit: int) -> None:
         self.index = index
-        self.reason = reason
+        self.reason = (
+            f"has {total:,} tokens, more than the {limit:,} this model reads: shorten it, or send "
+            '"truncate": true to have it cut'
+        )
+        super().__init__(f"Text {index + 1} {self.reason}.")
 
 
 class InferenceError(LatteMixError):

@@ -1,6 +1,7 @@
 """Sentences that wait for the model, and how a batch is chosen among them."""
 
 import asyncio
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,12 +24,26 @@ class Ticket:
         self.done: asyncio.Future[None] = loop.create_future()
         self.found: list[NDArray[np.float32] | Sentence] = []  # in the order asked
         self.awaited: set[Sentence] = set()
-        self.inference = 0.0  # seconds, of the batches its sentences were in
+        self.inference = 0.0  # seconds in which one of its sentences was computed
         self.tokens = 0  # computed for this request, and first for it
+        self._running = 0  # batches with sentences of it
+        self._since = 0.0
 
     def mixtures(self) -> NDArray[np.float32]:
         """Every mixture [N, L, C], once all are there."""
         return np.stack([f.mixture if isinstance(f, Sentence) else f for f in self.found])
+
+    def begin(self) -> None:
+        """Note that a batch of its begins; several may run at once."""
+        if not self._running:
+            self._since = time.perf_counter()
+        self._running += 1
+
+    def end(self) -> None:
+        """Note that one has ended."""
+        self._running -= 1
+        if not self._running:
+            self.inference += time.perf_counter() - self._since
 
     def finish(self, error: Exception | None = None) -> None:
         """Wake the request, from any thread."""

@@ -1,7 +1,9 @@
 """The engine as requests meet it: together, impatient, and with a model that may fail."""
 
 import asyncio
+import random
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import SimpleNamespace
 
@@ -17,6 +19,7 @@ from app.engine.errors import (
     TooLongError,
     UnavailableError,
 )
+from app.engine.queue import Sentence, Ticket
 from app.engine.tokenization import Side, Tokens
 from app.observe import Trace
 from app.settings import Settings
@@ -536,6 +539,51 @@ def test_one_who_asks_again_for_what_is_being_computed_waits_for_it(
     run(scenario)
 
 
+def test_what_was_dropped_at_the_last_moment_can_be_asked_for_again(
+    engine: Engine, gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = engine._begin
+
+    async def scenario() -> None:
+        left = asyncio.create_task(engine.encode(["a dog"], trace()))
+        taken, proceed = threading.Event(), threading.Event()
+
+        def slowly(batch: list[Sentence]) -> tuple[list[Sentence], set[Ticket]]:
+            taken.set()
+            assert proceed.wait(10)
+            return begin(batch)
+
+        monkeypatch.setattr(engine, "_begin", slowly)
+        await until(taken.is_set)
+        left.cancel()  # after its batch was chosen, before it is run
+        await asyncio.wait({left})
+        proceed.set()
+        await until(lambda: not engine._flying)
+        assert gated.batches == []
+        assert len((await engine.encode(["a dog"], trace())).mixtures) == 1
+
+    run(scenario)
+
+
+def test_batches_side_by_side_take_the_time_of_the_clock(gated: Gated, settings: Settings) -> None:
+    gated.parallel = 3
+    engine = Engine(gated, settings)
+    gated.gate.clear()
+
+    async def scenario() -> None:
+        noted, start = trace(), time.perf_counter()
+        texts = ["dog", "dog " * 3, "dog " * 6]
+        waits = asyncio.create_task(engine.encode(texts, noted))
+        await until(lambda: len(gated.batches) == 3)
+        await asyncio.sleep(0.05)
+        gated.gate.set()
+        await waits
+        assert 0.05 <= noted.inference <= time.perf_counter() - start
+
+    run(scenario)
+    engine.close()
+
+
 def test_only_what_was_computed_is_counted(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
@@ -577,6 +625,40 @@ def test_texts_that_are_being_tokenized_count_as_waiting(
         assert caught.value.index == 3  # among all of them
         assert parts == [1, 3]  # in slices
         assert engine._arriving == 0
+
+    run(scenario)
+    engine.close()
+
+
+def test_in_the_thick_of_it_everyone_gets_their_own_answer(
+    gated: Gated, settings: Settings, encoder: Encoder
+) -> None:
+    """Requests that overlap, leave and fail, on a model of several threads."""
+    chance = random.Random(5)
+    gated.parallel = 3
+    poison = gated.tokenize(["the sea was calm and blue"])[0].ids
+    gated.fails = lambda batch: poison in batch or chance.random() < 0.05
+    engine = Engine(gated, settings.model_copy(update={"cache_bytes": 2_000}))
+    expected = {text: encoder.encode([text]).mixtures[0] for text in SENTENCES}
+
+    async def ask() -> str:
+        texts = chance.choices(SENTENCES, k=chance.randint(1, 6))
+        try:
+            async with asyncio.timeout(chance.choice([0.0, 0.001, 0.01, 30])):
+                found = await engine.encode(texts, trace())
+        except TimeoutError:
+            return "left"
+        except InferenceError:
+            return "failed"
+        for text, mixture in zip(texts, found.mixtures, strict=True):
+            np.testing.assert_allclose(mixture, expected[text], atol=1e-6)
+        return "answered"
+
+    async def scenario() -> None:
+        outcomes = await asyncio.gather(*(ask() for _ in range(400)))
+        assert set(outcomes) == {"left", "failed", "answered"}
+        await until(lambda: not engine._flying)
+        assert (engine.queue.sentences, engine.queue.tokens, engine._arriving) == (0, 0, 0)
 
     run(scenario)
     engine.close()
