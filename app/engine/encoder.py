@@ -41,7 +41,7 @@ class Encoder:
         self.reason = reason  # of all precisions, for this one
         self.manifest: Manifest = artifact.manifest
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        cores = usable_cores()
         # Batches side by side, each on few threads, beat one on all of them: those would wait for
         # the slowest at every operator.
         threads = threads or max(1, cores // 4)
@@ -165,6 +165,17 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
+
+
+def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process is bound to, or as many as its container's quota is worth."""
+    # Not every system binds processes; Linux does.
+    bound = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    try:
+        share, period = map(int, quota.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no quota, or "max"
+        return len(bound)
+    return max(1, min(len(bound), -(-share // period)))
 
 
 def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine import EmptyTextError, Encoder, TextError
-from app.engine.encoder import batches
+from app.engine import encoder as encoder_module
+from app.engine.encoder import batches, usable_cores
 from app.engine.session import ProviderError, Session
 from app.engine.tokenization import Tokenizer
 from app.settings import Settings
@@ -148,6 +150,44 @@ def test_a_silent_fall_back_to_the_cpu_is_an_error(
     monkeypatch.setattr(onnxruntime, "InferenceSession", fall_back)
     with pytest.raises(ProviderError, match="could not start it and fell back to 'cpu'"):
         Session(artifact, provider="cuda", device_id=1)
+
+
+@pytest.mark.parametrize(
+    ("quota", "bound", "expected"),
+    [
+        ("max 100000", 8, 8),
+        ("200000 100000", 8, 2),
+        ("150000 100000", 8, 2),
+        ("10000 100000", 8, 1),
+        ("900000 100000", 4, 4),
+        (None, 3, 3),
+    ],
+)
+def test_cores_are_those_we_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, bound: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(bound)), raising=False)
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota)
+    assert usable_cores(tmp_path / "cpu.max") == expected
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "expected"),
+    [(2, 0, (1, 2)), (16, 0, (4, 4)), (8, 8, (8, 1)), (1, 0, (1, 1))],
+)
+def test_batches_share_the_cores(
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    threads: int,
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(encoder_module, "usable_cores", lambda: cores)
+    encoder = Encoder(artifact, provider="cpu", threads=threads)
+    used = encoder._session._session.get_session_options().intra_op_num_threads
+    assert (used, encoder.parallel) == expected
+    assert encoder.token_budget == 256 * used
 
 
 def test_half_a_surrogate_pair_is_no_text(encoder: Encoder) -> None:
