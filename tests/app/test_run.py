@@ -5,11 +5,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import httpx
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.engine.tokenization import Tokens
 from app.run import _listen, _Server
@@ -78,36 +80,61 @@ def test_nothing_accepted_is_lost_at_sigterm(store: Store) -> None:
     assert statuses.count(200) > 20
 
 
+@contextmanager
+def in_a_thread(settings: Settings) -> Iterator[tuple[_Server, str]]:
+    """A server that can be told to stop, and its URL."""
+    app, listener = create_app(settings), _listen(settings)
+    server = _Server(app, settings)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_what_outlasts_the_grace_is_answered_503(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0, "grace_seconds": 0.3})
-    app, release = create_app(settings), threading.Event()
-    encoder = app.state.service.engine.encoder
-    run = encoder.run
+    release = threading.Event()
 
-    def waiting(batch: Sequence[Tokens]) -> object:
-        release.wait(10)
-        return run(batch)
+    async def scenario(server: _Server, url: str) -> httpx.Response:
+        encoder = server._engine.encoder
+        run = encoder.run
 
-    encoder.run = waiting
-    listener = _listen(settings)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = _Server(app, settings)
+        def waiting(batch: Sequence[Tokens]) -> NDArray[np.float32]:
+            release.wait(10)
+            return run(batch)
 
-    async def scenario() -> httpx.Response:
+        encoder.run = waiting  # type: ignore[method-assign]
         async with httpx.AsyncClient(timeout=20) as client:
             asked = asyncio.create_task(client.post(f"{url}/embed", json={"inputs": "a dog"}))
-            while not app.state.service.engine._flying:
+            while not server._engine._flying:
                 await asyncio.sleep(0.01)
             server.should_exit = True
             return await asked
 
-    serving = threading.Thread(target=server.run, args=([listener],))
-    serving.start()
-    answer = asyncio.run(scenario())
-    release.set()
-    serving.join(10)
+    with in_a_thread(settings) as (server, url):
+        answer = asyncio.run(scenario(server, url))
+        release.set()
     assert failure(answer)[:2] == (503, "Unhealthy")
-    assert not serving.is_alive()
+
+
+def test_half_a_body_does_not_hold_up_the_end(settings: Settings) -> None:
+    settings = settings.model_copy(update={"port": 0, "grace_seconds": 0})
+    with in_a_thread(settings) as (server, url):
+        assert httpx.get(f"{url}/health").status_code == 200
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=10) as client:
+            client.sendall(
+                b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                b'content-length: 100\r\n\r\n{"inputs": '
+            )
+            while not server._engine._requests:
+                time.sleep(0.01)
+            server.should_exit = True
+            answer = client.recv(2000)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"The service stopped before the body came" in answer
 
 
 def test_headers_that_do_not_end_are_refused(server: str) -> None:
