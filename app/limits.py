@@ -23,11 +23,23 @@ class Admission:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
+        begun = False  # the answer
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
             with self.engine.admitted():
-                await self.app(scope, self._bounded(receive), send)
+                await self.app(scope, self._bounded(receive), noted)
         except OverloadedError as error:
             await refuse(overloaded(None, error), scope, receive, send)
+        except asyncio.CancelledError:
+            if begun or not self.engine.stopped:
+                raise
+            message = "The service stopped before this was done: send it again."
+            await refuse(ApiError("Unhealthy", message, {"Retry-After": "1"}), scope, receive, send)
 
     def _bounded(self, receive: Receive) -> Receive:
         """Refuse a body as soon as it is too large, whatever its headers claim, or too late."""
@@ -48,10 +60,6 @@ class Admission:
                     f"The body did not arrive within the {seconds:g} seconds of "
                     "LATTEMIX_REQUEST_TIMEOUT.",
                 ) from None
-            except asyncio.CancelledError:
-                if not self.engine.stopped:
-                    raise
-                raise ApiError("Unhealthy", "The service stopped before the body came.") from None
             received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if received > most:

@@ -84,7 +84,8 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         for client in connected:
-            await loop.connect_accepted_socket(self._protocol, client)
+            with suppress(OSError):  # it has left
+                await loop.connect_accepted_socket(self._protocol, client)
         await asyncio.sleep(_LAST_ARRIVALS_SECONDS)  # what has connected has sent its request
         given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
         await super().shutdown(sockets)
@@ -100,7 +101,7 @@ class _Server(uvicorn.Server):
 def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
     """Clients that are connected, as far as they know, and would be cut off with the listener."""
     listener.setblocking(False)
-    with suppress(BlockingIOError):
+    with suppress(OSError):  # nobody is left, or there are no descriptors for them
         while True:
             yield listener.accept()[0]
 

@@ -46,8 +46,8 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=1024,
-        description="Threads of one batch on a CPU, which runs as many batches at once as it has "
-        "cores for; 0 is a quarter of the cores.",
+        description="Threads of a batch on a CPU, which then runs one at a time; 0 is a batch for "
+        "every core, each on one thread.",
     )
     token_budget: int = Field(
         0, ge=0, description="Tokens in one batch, padding included; 0 is by the device."

@@ -195,7 +195,7 @@ class AsyncClient:
         self, many: Many[Item, Answer, Row], chunk: Chunk[Item], strict: bool
     ) -> list[Row | Refusal]:
         """A chunk's rows. Unless `strict`, what is refused is taken out and the rest sent again."""
-        first = chunk.places[0]
+        places = chunk.places
         refused: list[Refusal] = []
         settled: list[Row | Refusal] = []
         while chunk.items:
@@ -217,7 +217,7 @@ class AsyncClient:
                 raise calls.not_ours(self.url)
             break
         for refusal in sorted(refused, key=lambda refusal: refusal.index):
-            settled.insert(refusal.index - first, refusal)
+            settled.insert(places.index(refusal.index), refusal)
         return settled
 
     async def limits(self) -> InfoResponse:

@@ -41,15 +41,14 @@ class Encoder:
         self.reason = reason  # of all precisions, for this one
         self.manifest: Manifest = artifact.manifest
         self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
-        cores = usable_cores()
-        # Batches side by side, each on few threads, beat one on all of them: those would wait for
-        # the slowest at every operator.
-        threads = threads or max(1, cores // 4)
-        self._session = Session(artifact, provider, threads, device_id)
+        self._session = Session(artifact, provider, threads or 1, device_id)
         self.provider = self._session.provider
         on_cpu = self.provider == "cpu"
-        self.parallel = max(1, cores // threads) if on_cpu else 1  # batches at once
-        self.token_budget = token_budget or (256 * threads if on_cpu else 16_384)
+        # Batches side by side, each on its own core, beat one on all of them, whose threads would
+        # wait for the slowest at every operator. They cannot have several each: runs of one
+        # session share its threads.
+        self.parallel = usable_cores() if on_cpu and not threads else 1  # batches at once
+        self.token_budget = token_budget or (256 * (threads or 1) if on_cpu else 16_384)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
         self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)

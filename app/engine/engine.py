@@ -145,8 +145,9 @@ class Engine:
     def close(self) -> None:
         """Stop, and wait for the batch that runs."""
         self.stop()
-        for thread in self._threads:
-            thread.join(_PATIENCE_SECONDS)  # a model that hangs does not keep the process
+        end = time.monotonic() + _PATIENCE_SECONDS
+        for thread in self._threads:  # a model that hangs does not keep the process
+            thread.join(max(0.0, end - time.monotonic()))
         for pool in (self._tokenizing, self._pool):
             pool.shutdown(cancel_futures=True)
 
@@ -158,6 +159,8 @@ class Engine:
         self._arriving += expected
         try:
             for part in slices(texts, _SLICE_CHARACTERS):
+                if self.stopped:
+                    raise UnavailableError("The service is stopping.")
                 tokens += await loop.run_in_executor(
                     self._tokenizing, self.encoder.tokenize, part, cut
                 )

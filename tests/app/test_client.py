@@ -1,6 +1,7 @@
 import asyncio
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -232,6 +233,35 @@ def test_a_refused_item_costs_one_request_more(kind: Kind, server: Recorder) -> 
     assert [row.index for row in found if isinstance(row, Refusal)] == [1, 4]
     assert found[4].reason.startswith("inputs[4] is empty")
     assert len(server.sent("/embed")) == 3
+
+
+@both
+def test_refusals_of_two_kinds_stay_in_their_places(kind: Kind, info: dict[str, Any]) -> None:
+    """One item is refused by name, the rest is too much at once, and then another is refused."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/info":
+            return httpx.Response(200, json=info)
+        texts = json.loads(request.content)["inputs"]
+        if "bad" in texts:
+            error = {"error": f"inputs[{texts.index('bad')}] is bad", "error_type": "Validation"}
+            return httpx.Response(422, json=error)
+        if len(texts) > 2:
+            return httpx.Response(413, json={"error": "inputs holds 3", "error_type": "TooLarge"})
+        if "" in texts:
+            error = {"error": f"inputs[{texts.index('')}] is empty", "error_type": "Empty"}
+            return httpx.Response(400, json=error)
+        mixture = b64encode(np.zeros((4, 5), "<f4").tobytes()).decode()
+        answer = {"model": "tiny", "shape": [4, 5], "embeddings": [mixture] * len(texts)}
+        answer |= {"tokens": [len(text) for text in texts], "truncated": [False] * len(texts)}
+        return httpx.Response(200, json=answer)
+
+    texts = ["a", "bad", "", "dddd", "eeeee"]
+    found = ask(kind, httpx.MockTransport(handle), "iter_embed", texts)
+    refused = [row.index if isinstance(row, Refusal) else None for row in found]
+    assert refused == [None, 1, 2, None, None]
+    tokens = [row.tokens for row in found if not isinstance(row, Refusal)]
+    assert tokens == [1, 4, 5]
 
 
 @both

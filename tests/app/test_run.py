@@ -134,7 +134,7 @@ def test_half_a_body_does_not_hold_up_the_end(settings: Settings) -> None:
             server.should_exit = True
             answer = client.recv(2000)
     assert answer.startswith(b"HTTP/1.1 503 ")
-    assert b"The service stopped before the body came" in answer
+    assert b"The service stopped before this was done" in answer
 
 
 def test_headers_that_do_not_end_are_refused(server: str) -> None:
@@ -142,7 +142,7 @@ def test_headers_that_do_not_end_are_refused(server: str) -> None:
     with socket.create_connection((address.host, address.port or 80), timeout=10) as client:
         client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n")
         with suppress(ConnectionError):  # closed, with something of ours on its way
-            for number in range(2_000):
+            for number in range(20_000):
                 client.sendall(b"x-%d: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" % number)
             assert client.recv(100).startswith(b"HTTP/1.1 431 ")
     assert httpx.get(f"{server}/health").status_code == 200

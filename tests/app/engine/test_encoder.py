@@ -174,7 +174,7 @@ def test_cores_are_those_we_may_use(
 
 @pytest.mark.parametrize(
     ("cores", "threads", "expected"),
-    [(2, 0, (1, 2)), (16, 0, (4, 4)), (8, 8, (8, 1)), (1, 0, (1, 1))],
+    [(2, 0, (1, 2)), (16, 0, (1, 16)), (8, 3, (3, 1))],
 )
 def test_batches_share_the_cores(
     artifact: Artifact,
