@@ -6,7 +6,7 @@ import random
 from asyncio import sleep
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from types import TracebackType
+from typing import Any
 
 import httpx
 import numpy as np
@@ -74,13 +74,8 @@ class AsyncClient:
         await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self._http.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: Any) -> None:
+        await self._http.__aexit__(*error)
 
     async def aclose(self) -> None:
         """End the connections."""

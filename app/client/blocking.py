@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from types import TracebackType
+from typing import Any
 
 import httpx
 import numpy as np
@@ -44,13 +44,8 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._opened.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
 
     def close(self) -> None:
         """End the connections and the thread."""

@@ -1,6 +1,6 @@
 """The service in this process, so that one client serves with and without a server."""
 
-from types import TracebackType
+from typing import Any
 
 import httpx
 
@@ -21,10 +21,5 @@ class Local(httpx.ASGITransport):
         await self._life.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         await self._life.__aexit__(None, None, None)  # whatever happened, it is to end in order

@@ -1,6 +1,7 @@
 """`POST /rank`, `/rerank` and `/matrix`: one sentence against many, and many against each other."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 from app.engine import Encoding
 from app.routes.answers import documented_answers, in_parts, json, json_with, npy, wants_npy
 from app.routes.common import Call, Called
-from app.schemas.common import Cuttable, Uncut
 from app.schemas.rank import (
     MatrixRequest,
     MatrixResponse,
@@ -35,22 +35,20 @@ Scores = NDArray[np.float32]
 )
 async def rank(body: RankRequest, call: Called) -> Response:
     """Put candidates in order of their similarity to a query, the most similar first."""
-    metric = call.service.metric(body.metric)
-    encoding = await _encode(call, body.query, "candidates", body.candidates, body)
-
-    def answer() -> Response:
-        scores = _scores(metric, encoding, call)
-        order = _best(scores)[: body.top_k]
-        results = [
-            {"index": i, "score": scores[i], "truncated": encoding.truncated[i + 1]}
-            | ({"text": body.candidates[i]} if body.return_texts else {})
-            for i in order
-        ]
-        name = call.service.manifest.name
-        cut = encoding.truncated[0]
-        return json({"model": name, "metric": metric, "query_truncated": cut, "results": results})
-
-    return await call.compute(answer)
+    metric, encoding, scores = await _compare(call, body, "candidates", body.candidates)
+    texts = body.candidates if body.return_texts else None
+    results = [
+        ranked | {"truncated": encoding.truncated[ranked["index"] + 1]}
+        for ranked in _in_order(scores, texts)[: body.top_k]
+    ]
+    return json(
+        {
+            "model": call.service.manifest.name,
+            "metric": metric,
+            "query_truncated": encoding.truncated[0],
+            "results": results,
+        }
+    )
 
 
 @router.post(
@@ -62,20 +60,8 @@ async def rank(body: RankRequest, call: Called) -> Response:
 )
 async def rerank(body: RerankRequest, call: Called) -> Response:
     """Do what `/rank` does, with the body and the answer of text-embeddings-inference."""
-    metric = call.service.metric(body.metric)
-    encoding = await _encode(call, body.query, "texts", body.texts, body)
-
-    def answer() -> Response:
-        scores = _scores(metric, encoding, call)
-        return json(
-            [
-                {"index": i, "score": scores[i]}
-                | ({"text": body.texts[i]} if body.return_text else {})
-                for i in _best(scores)
-            ]
-        )
-
-    return await call.compute(answer)
+    _, _, scores = await _compare(call, body, "texts", body.texts)
+    return json(_in_order(scores, body.texts if body.return_text else None))
 
 
 @router.post(
@@ -121,21 +107,28 @@ def _pairs(
     return json_with(content, pairs=in_parts(pairs), scores=in_parts(found[order]))
 
 
-async def _encode(
-    call: Call, query: str, field: str, others: Sequence[str], options: Cuttable | Uncut
-) -> Encoding:
-    """Encode the query, first, and what it is compared with."""
+async def _compare(
+    call: Call, body: RankRequest | RerankRequest, field: str, others: Sequence[str]
+) -> tuple[Metric, Encoding, Scores]:
+    """Score the others by their similarity to the query, which is encoded first."""
 
     def place(index: int) -> str:
         return f"{field}[{index - 1}]" if index else "query"
 
-    return await call.encode(field, [query, *others] if others else [], place, options)
+    metric = call.service.metric(body.metric)
+    texts = [body.query, *others] if others else []
+    encoding = await call.encode(field, texts, place, body)
+    query, rest = encoding.mixtures[:1], encoding.mixtures[1:]
+    table = await call.compute(lambda: matrix(metric, query, rest, call.service.centre))
+    return metric, encoding, table[0]
 
 
-def _scores(metric: Metric, encoding: Encoding, call: Call) -> Scores:
-    mixtures = encoding.mixtures
-    (scores,) = matrix(metric, mixtures[:1], mixtures[1:], call.service.centre)
-    return scores  # type: ignore[no-any-return]
+def _in_order(scores: Scores, texts: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Places and scores, the highest first, with their texts if there are any."""
+    return [
+        {"index": int(i), "score": scores[i]} | ({"text": texts[i]} if texts else {})
+        for i in _best(scores)
+    ]
 
 
 def _best(scores: Scores) -> NDArray[np.intp]:

@@ -75,9 +75,6 @@ Direction = Annotated[
 ]
 
 
-_DIRECTION: Any = Field("right", description="The side that is cut off.")
-
-
 class Request(BaseModel):
     """Unknown fields are refused: a misspelt one would otherwise be ignored without a word."""
 
@@ -94,16 +91,18 @@ class Request(BaseModel):
         return known | {unknown: body[unknown]}
 
 
-class Cuttable(Request):
+class _Directed(Request):
+    truncation_direction: Direction = Field("right", description="The side that is cut off.")
+
+
+class Cuttable(_Directed):
     """A request that says what becomes of long texts. Its answer says which were cut."""
 
     truncate: Truncate = Field(True, description=TRUNCATE)
-    truncation_direction: Direction = _DIRECTION
 
 
-class Uncut(Request):
+class Uncut(_Directed):
     """The same, where the answer has no place to say so: long texts are refused, unless asked."""
 
     # Clients of the APIs whose bodies these are may send null for what they leave out.
     truncate: Truncate | None = Field(None, description=TRUNCATE + " Unless said, it is refused.")
-    truncation_direction: Direction = _DIRECTION
