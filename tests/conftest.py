@@ -147,3 +147,15 @@ def settings(store: Store) -> Settings:
     return Settings(
         store=store.root, model="tiny", max_inputs=8, max_characters=500, max_body_bytes=4096
     )
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the client slept, without sleeping."""
+    naps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+
+    monkeypatch.setattr("app.client.asynchronous.sleep", sleep)
+    return naps

@@ -25,18 +25,6 @@ def server(settings: Settings) -> Iterator[httpx.ASGITransport]:
     app.state.service.engine.close()
 
 
-@pytest.fixture
-def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long was slept, without sleeping."""
-    naps: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        naps.append(seconds)
-
-    monkeypatch.setattr("app.client.asynchronous.sleep", sleep)
-    return naps
-
-
 def test_a_server_is_measured_by_its_own_answers(
     server: httpx.ASGITransport, encoder: Encoder
 ) -> None:

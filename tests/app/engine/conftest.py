@@ -1,0 +1,79 @@
+"""An engine whose model can be held up, watched and made to fail."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.engine import Encoder, Engine
+from app.engine.tokenization import Tokens
+from app.observe import Trace
+from app.settings import Settings
+from model_store import Artifact
+
+Batch = list[list[int]]
+
+
+class Gated(Encoder):
+    """A real encoder whose runs can be held up, watched and made to fail."""
+
+    def __init__(self, artifact: Artifact, **options: int) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[Batch] = []
+        self.began = threading.Event()
+        self.fails: Callable[[Batch], bool] = lambda batch: False
+        self.artifact = artifact
+        super().__init__(artifact, provider="cpu", **options)
+        self.parallel = 1  # one batch after the other, so that what waits can be seen
+        self.batches.clear()  # of the warm-up
+
+    def run(self, batch: Sequence[Tokens]) -> NDArray[np.float32]:
+        ids = [tokens.ids for tokens in batch]
+        self.batches.append(ids)
+        self.began.set()
+        assert self.gate.wait(10)
+        if self.fails(ids):
+            raise RuntimeError("out of memory")
+        return super().run(batch)
+
+
+@pytest.fixture
+def gated(artifact: Artifact) -> Gated:
+    return Gated(artifact, token_budget=64)
+
+
+@pytest.fixture
+def engine(gated: Gated, settings: Settings) -> Iterator[Engine]:
+    engine = Engine(gated, settings)
+    yield engine
+    gated.gate.set()
+    engine.close()
+
+
+def trace() -> Trace:
+    return Trace("test")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def held(
+    engine: Engine, gated: Gated, text: str = "nobody likes cold coffee"
+) -> asyncio.Task:
+    """A request whose batch is being run, and will be until the gate opens."""
+    gated.gate.clear()
+    gated.began.clear()
+    task = asyncio.create_task(engine.encode([text], trace()))
+    await until(gated.began.is_set)
+    return task
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
