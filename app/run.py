@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
 from app.engine import Engine
@@ -46,7 +47,7 @@ class _Server(uvicorn.Server):
         grace = math.ceil(settings.grace_seconds) + _LAST_ANSWERS_SECONDS
         # uvicorn would log where web sockets were asked for, query string included.
         config = uvicorn.Config(
-            app,
+            _ClosesWhileDraining(app, app.state.service.engine),
             http=BoundedHeaders,
             ws="none",
             log_config=None,
@@ -70,9 +71,6 @@ class _Server(uvicorn.Server):
         """
         await super().main_loop()
         self._engine.draining = True
-        # Who is answered from here on connects anew next time, and so elsewhere.
-        state = self.server_state
-        state.default_headers = [*state.default_headers, (b"connection", b"close")]
         end = time.monotonic() + self._settings.drain_seconds
         while self._captured_signals == [signal.SIGTERM] and time.monotonic() < end:
             await asyncio.sleep(0.1)
@@ -96,6 +94,24 @@ class _Server(uvicorn.Server):
         return self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+
+
+class _ClosesWhileDraining:
+    """Who is answered while the service is draining connects anew next time, and so elsewhere."""
+
+    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+        self._app = app
+        self._engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def closing(message: Message) -> None:
+            # Asked when the answer begins: its request may have come before the signal.
+            if message["type"] == "http.response.start" and self._engine.draining:
+                headers = [*message.get("headers", []), (b"connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, closing)
 
 
 def _waiting(listener: socket.socket) -> Iterator[socket.socket]:

@@ -93,25 +93,54 @@ def in_a_thread(settings: Settings) -> Iterator[tuple[_Server, str]]:
     assert not thread.is_alive()
 
 
+async def held(
+    server: _Server, url: str, release: threading.Event
+) -> "asyncio.Task[httpx.Response]":
+    """A request whose answer waits for `release`, once it is being computed."""
+    encoder = server._engine.encoder
+    run = encoder.run
+
+    def waiting(batch: Sequence[Tokens]) -> NDArray[np.float32]:
+        release.wait(10)
+        return run(batch)
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(timeout=20) as client:
+            return await client.post(f"{url}/embed", json={"inputs": "a dog"})
+
+    encoder.run = waiting  # type: ignore[method-assign]
+    asked = asyncio.create_task(ask())
+    while not server._engine._flying:
+        await asyncio.sleep(0.01)
+    return asked
+
+
+def test_who_asked_before_the_signal_is_told_to_connect_anew(settings: Settings) -> None:
+    settings = settings.model_copy(update={"port": 0, "drain_seconds": 60})
+    release = threading.Event()
+
+    async def scenario(server: _Server, url: str) -> httpx.Response:
+        asked = await held(server, url, release)
+        server.handle_exit(signal.SIGTERM, None)
+        while not server._engine.draining:
+            await asyncio.sleep(0.01)
+        release.set()
+        return await asked
+
+    with in_a_thread(settings) as (server, url):
+        answer = asyncio.run(scenario(server, url))
+        server._captured_signals.clear()  # or it would be raised again, here
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+
+
 def test_what_outlasts_the_grace_is_answered_503(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0, "grace_seconds": 0.3})
     release = threading.Event()
 
     async def scenario(server: _Server, url: str) -> httpx.Response:
-        encoder = server._engine.encoder
-        run = encoder.run
-
-        def waiting(batch: Sequence[Tokens]) -> NDArray[np.float32]:
-            release.wait(10)
-            return run(batch)
-
-        encoder.run = waiting  # type: ignore[method-assign]
-        async with httpx.AsyncClient(timeout=20) as client:
-            asked = asyncio.create_task(client.post(f"{url}/embed", json={"inputs": "a dog"}))
-            while not server._engine._flying:
-                await asyncio.sleep(0.01)
-            server.should_exit = True
-            return await asked
+        asked = await held(server, url, release)
+        server.should_exit = True
+        return await asked
 
     with in_a_thread(settings) as (server, url):
         answer = asyncio.run(scenario(server, url))
