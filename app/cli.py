@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar, get_args
+from typing import Annotated, Literal, NoReturn, TypeVar, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -26,6 +26,8 @@ T = TypeVar("T")
 HEADS = Path(__file__).resolve().parent.parent / "model_store" / "heads"
 
 Model = Annotated[str | None, typer.Option(help="`name` or `name:precision`; else LATTEMIX_MODEL.")]
+METRICS = "cosine,js"
+Metrics = Annotated[str, typer.Option(help="One or several, with commas.")]
 PRECISIONS = "fp32,int8"
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="One or several of fp32, fp16, int8; with commas.")
@@ -75,7 +77,7 @@ def similarity(
         ),
     ] = None,
     out: Out = None,
-    metrics: Annotated[str, typer.Option(help="One or several, with commas.")] = "cosine,js",
+    metrics: Metrics = METRICS,
     model: Model = None,
     store: StoreOption = None,
     url: Url = None,
@@ -140,6 +142,52 @@ def rank(
     plainly = file is None and out is None
     with bulk.connected(url, model, store) as client:
         bulk.rank(client, query, rows, metric, top_k, out, plainly)
+
+
+@cli.command()
+def score(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="A .parquet, .csv, .tsv or .jsonl file, or a directory of them.",
+            exists=True,
+        ),
+    ],
+    output: Annotated[Path, typer.Argument(help="Directory to write; it must not exist yet.")],
+    columns: Annotated[
+        str, typer.Option(help="Two to compare, with a comma, or one to embed.")
+    ] = "a,b",
+    metrics: Metrics = METRICS,
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="This process, or a Ray cluster (RAY_ADDRESS, else its own)."),
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Of Ray; else one for each core, or GPU.")
+    ] = None,
+    parts: Annotated[
+        Literal["parquet", "csv", "tsv", "jsonl", "npy"],
+        typer.Option(help="Kind of the files to write."),
+    ] = "parquet",
+    shard_rows: Annotated[int, typer.Option(min=1, help="Rows in each of them.")] = 10_000,
+    model: Model = None,
+    store: StoreOption = None,
+) -> None:
+    """Score or embed files that fit no memory; run it again to go on where it was stopped."""
+    wanted = _chosen(metrics, list[Metric], "--metrics")
+    settings = load_settings(model=model, store=store)
+    from app import score as bulk
+
+    crew = bulk.Local(settings) if engine == "local" else bulk.OnRay(settings, workers)
+    names = columns.split(",")
+    tally = bulk.score(source, output, names, wanted, parts, shard_rows, crew)
+    _tell(f"{output} is complete: {tally.rows:,} rows.")
+    if tally.truncated:
+        _tell(f"Note: {tally.truncated:,} sentences were longer than the model reads, and cut.")
+    if tally.refused:
+        _tell(f"{tally.refused:,} rows were refused, the first because: {tally.first_reason}")
+        raise typer.Exit(1)
 
 
 @cli.command()
@@ -241,6 +289,7 @@ _EXTRAS = {
     "httpx": "client",
     "matplotlib": "train",
     "pyarrow": "parquet",
+    "ray": "ray",
     "scipy": "train",
     "torch": "train",
     "tqdm": "client",

@@ -26,7 +26,7 @@ class MetricError(LatteMixError):
     """The metric asked for needs something this model does not have."""
 
 
-def check(metric: Metric, centre: Centre | None) -> None:
+def check(metric: Metric, centre: object | None) -> None:
     """Raise `MetricError` if a model with this centre, or none, lacks what the metric needs."""
     if metric == "centred" and centre is None:
         raise MetricError(

@@ -124,8 +124,8 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (read_texts, "x.doc", "", ": sentences are read from .csv, .tsv, .jsonl, .parquet, .txt"),
         (read_texts, "x.parquet", "text\n", " cannot be read as Parquet: "),
-        (read_texts, "x.parquet", {"text": ["1", None]}, ", row 2: this is not text."),
-        (read_pairs, "x.parquet", {"a": ["1"], "b": [2]}, ", row 1: this is not text."),
+        (read_texts, "x.parquet", {"text": ["1", None]}, ", row 2: column text is null."),
+        (read_pairs, "x.parquet", {"a": ["1"], "b": [2]}, ", row 1: column b is not text."),
         (read_pairs, "x.parquet", {"a": ["1"]}, " or 2 columns in all; found a."),
     ],
 )

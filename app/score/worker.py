@@ -1,0 +1,100 @@
+"""A model that does one shard after another."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from app.engine import EmptyTextError, Encoder, Encoding
+from app.results import INTEGER, NUMBER, TEXT, Column, Row, format_for, writing
+from app.score.folder import Folder
+from app.score.plan import Shard, Tally, Task, digest
+from app.settings import Settings
+from app.similarity import Mixtures, similarity
+from app.tables import Table, Texts, columns_named
+from model_store import LatteMixError
+
+# Rows encoded together. Fixed: how rows fall into batches can show in the last digit, and results
+# shall not depend on the machine or on the number of workers.
+_ROWS = 4096
+
+
+class Worker:
+    """Reads a shard, computes it and writes its part; raise if its model is not the task's."""
+
+    def __init__(self, task: Task, folder: Folder, settings: Settings) -> None:
+        threadpool_limits(limits=1, user_api="blas")  # the cores are the model's
+        # Of the precision that the work began with, whatever suits this machine.
+        self._encoder = Encoder.load(settings.model_copy(update={"model": task.model}))
+        manifest = self._encoder.manifest
+        if digest(manifest) != task.model_digest:
+            raise LatteMixError(
+                f"{settings.store} holds another {task.model} here than where the work began."
+            )
+        self._task = task
+        self._folder = folder
+        mixture = Column("float32", (manifest.latent_dims, manifest.classes))
+        if format_for(Path(f"x.{task.parts}"), None) == "flat":
+            mixture = Column("float32", (manifest.latent_dims * manifest.classes,))
+        self._mixture = mixture
+
+    def __call__(self, shard: Shard) -> Tally:
+        """What became of the shard's rows, once its part is in the folder."""
+        task = self._task
+        texts = dict.fromkeys(task.columns, TEXT)
+        scores: dict[str, Column] = dict.fromkeys(task.metrics, NUMBER)
+        found = scores or {"embedding": self._mixture}
+        columns = {**texts, **found, "truncated": INTEGER, "error": TEXT}
+        rows = islice(Table(Path(shard.path), columns_named(task.columns), shard.start), shard.rows)
+        tally = Tally()
+        with writing(self._folder.part(shard), columns) as write:
+            while chunk := [*islice(rows, _ROWS)]:
+                for row in self._scored(chunk):
+                    write(row)
+                    tally.count(row)
+            if tally.rows != shard.rows:
+                raise LatteMixError(f"{shard.path} was changed while it was being read.")
+        self._folder.record(shard, tally)
+        return tally
+
+    def _scored(self, rows: Sequence[Texts]) -> Iterator[Row]:
+        """What is found for each row, or why nothing is."""
+        places, encoding = self._encode(text for row in rows for text in row)
+        sound = [[places[text] for text in row] for row in rows if places.keys() >= {*row}]
+        found = self._found(encoding.mixtures, sound) if sound else iter(())
+        for row in rows:
+            texts = dict(zip(self._task.columns, row, strict=True))
+            empty = next((name for name, text in texts.items() if text not in places), None)
+            if empty is None:
+                cut = sum(encoding.truncated[places[text]] for text in row)
+                yield {**texts, **next(found), "truncated": cut}
+            else:
+                yield {**texts, "error": f"{empty} {EmptyTextError.reason}."}
+
+    def _encode(self, texts: Iterable[str]) -> tuple[dict[str, int], Encoding]:
+        """Every text in which there are words, once: its place in the encoding."""
+        distinct = [*dict.fromkeys(texts)]
+        while True:
+            try:
+                return {text: i for i, text in enumerate(distinct)}, self._encoder.encode(distinct)
+            except EmptyTextError as error:
+                del distinct[error.index]
+
+    def _found(self, mixtures: Mixtures, sound: Sequence[Sequence[int]]) -> Iterator[Row]:
+        """The similarities of pairs, or the mixtures of sentences, by their places."""
+        sides = [mixtures[[*places]] for places in zip(*sound, strict=True)]  # [N, L, C] each
+        if not self._task.metrics:
+            flat = sides[0].reshape(len(sound), *self._mixture.shape)
+            return ({"embedding": mixture} for mixture in flat)
+        centre = self._encoder.centre
+        # The model computes in float32: more digits would only look like more precision.
+        scores = [
+            similarity(metric, sides[0], sides[1], centre).astype(np.float32)
+            for metric in self._task.metrics
+        ]
+        return (
+            dict(zip(self._task.metrics, values, strict=True))
+            for values in zip(*scores, strict=True)
+        )

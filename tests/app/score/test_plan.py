@@ -1,0 +1,125 @@
+"""Any file can be entered at the rows where it was cut."""
+
+import csv
+import json
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from app.score.plan import Source, Task, cut, sources
+from app.tables import Table, columns_named
+from model_store import LatteMixError
+
+COLUMNS = ("Question", "answer")
+ROWS = [(f'line {i}\nof two, \u2028 "quoted"', f"{'ä' * (i % 5)} {i}") for i in range(23)]
+
+
+def write_csv(path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "answer", "Question"])
+        for i, (question, answer) in enumerate(ROWS):
+            writer.writerow([i, answer, question])
+            file.write("\n" if i % 4 == 0 else "")
+
+
+def write_jsonl(path: Path) -> None:
+    lines = [json.dumps({"answer": b, "n": None, "Question": a}) for a, b in ROWS]
+    path.write_text("\n\n".join(lines))
+
+
+def write_parquet(path: Path) -> None:
+    table = pyarrow.table(
+        {"n": range(23), **dict(zip(COLUMNS, zip(*ROWS, strict=True), strict=True))}
+    )
+    parquet.write_table(table, path, row_group_size=7)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "x.csv": write_csv,
+    "x.jsonl": write_jsonl,
+    "x.parquet": write_parquet,
+}
+
+
+def task(shard_rows: int, columns: tuple[str, ...] = COLUMNS) -> Task:
+    return Task(
+        columns=columns,
+        metrics=("js",),
+        parts="parquet",
+        shard_rows=shard_rows,
+        model="tiny:fp32",
+        model_digest="0",
+    )
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("shard_rows", [1, 5, 7, 10, 23, 100])
+def test_shards_together_are_the_file(tmp_path: Path, name: str, shard_rows: int) -> None:
+    path = tmp_path / name
+    WRITERS[name](path)
+    shards = cut(sources(path), task(shard_rows))
+    assert [shard.rows for shard in shards[:-1]] == [shard_rows] * (len(shards) - 1)
+    for shard in reversed(shards):  # in any order
+        table = Table(Path(shard.path), columns_named(COLUMNS), shard.start)
+        begins = shard.start.rows
+        assert [*islice(table, shard.rows)] == ROWS[begins : begins + shard.rows]
+    assert sum(shard.rows for shard in shards) == 23
+
+
+def test_the_files_of_a_directory_are_cut_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("b/x.csv", "a.jsonl", "c.parquet"):
+        WRITERS[f"x{Path(name).suffix}"](tmp_path / name)
+    for name in ("_SUCCESS", ".a.jsonl.crc"):
+        (tmp_path / name).write_text("not for us")
+    shards = cut(sources(tmp_path), task(20))
+    assert [(Path(shard.path).name, shard.rows) for shard in shards] == [
+        *[("a.jsonl", 20), ("a.jsonl", 3)],
+        *[("x.csv", 20), ("x.csv", 3)],
+        *[("c.parquet", 20), ("c.parquet", 3)],
+    ]
+    assert [shard.part for shard in shards][::5] == [
+        "part-00001-of-00006.parquet",
+        "part-00006-of-00006.parquet",
+    ]
+
+
+def test_an_error_deep_in_a_file_has_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    write_csv(path)
+    start = cut(sources(path), task(20))[1].start
+    path.write_bytes(path.read_bytes() + b"1,2,3,4\n")
+    last = path.read_bytes().count(b"\n")
+    with pytest.raises(LatteMixError, match=rf"line {last}: expected 3 columns, found 4\.$"):
+        [*Table(path, columns_named(COLUMNS), start)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.csv", "a,b\n1,2\n", "expected columns named Question, answer; found a, b."),
+        ("x.csv", "question,answer\n1,2\n", "Question, answer; found question, answer."),
+        ("x.jsonl", '["1", "2"]\n', "line 1: expected an object with Question, answer as strings."),
+        ("x.jsonl", '{"Question": "1", "answer": null}\n', "line 1: expected an object with"),
+        ("x.txt", "1\n", "pairs are read from .csv, .tsv, .jsonl, .parquet"),
+        ("x.csv", "Question,answer\n", "There are no rows."),
+        ("x.csv", "", "There are no rows."),
+    ],
+)
+def test_wrong_columns_are_named(tmp_path: Path, name: str, content: str, says: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(LatteMixError) as raised:
+        cut([Source.at(path)], task(5))
+    assert says in str(raised.value)
+
+
+def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").write_text("")
+    with pytest.raises(LatteMixError, match=r"holds no files\.$"):
+        sources(tmp_path)
