@@ -1,0 +1,208 @@
+"""The manifests of deploy/kubernetes: valid, complete, and true to the service they run."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from app.keys import OPEN
+from app.observe.metrics import Metrics
+from app.routes import status
+from app.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
+FILES = sorted(ROOT.rglob("*.yaml"))
+KUSTOMIZATIONS = [path for path in FILES if path.name == "kustomization.yaml"]
+CUSTOM = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")  # no schema at hand
+LATEST = kubernetes_validate.latest_version()
+
+Yaml = dict[str, Any]
+
+
+def read(path: str | Path) -> Yaml:
+    (document,) = yaml.safe_load_all((ROOT / path).read_text(encoding="utf-8"))
+    return dict(document)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def patches() -> set[Path]:
+    """Files that are laid over another, and need not be complete."""
+    return {
+        path.parent / patch["path"]
+        for path in KUSTOMIZATIONS
+        for patch in read(path).get("patches", [])
+        if "path" in patch
+    }
+
+
+def literals(*kustomizations: Path) -> dict[str, str]:
+    """The environment that these kustomizations generate together."""
+    return dict(
+        literal.split("=", 1)
+        for path in kustomizations
+        for generator in read(path).get("configMapGenerator", [])
+        for literal in generator["literals"]
+    )
+
+
+def values(tree: Any, key: str) -> Iterator[Any]:
+    """Everything under this key, however deep."""
+    if isinstance(tree, dict):
+        yield from ([tree[key]] if key in tree else [])
+        for branch in tree.values():
+            yield from values(branch, key)
+    elif isinstance(tree, list):
+        for branch in tree:
+            yield from values(branch, key)
+
+
+DEPLOYMENT = read("base/deployment.yaml")["spec"]
+POD = DEPLOYMENT["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
+def validate(resource: Yaml) -> None:
+    if not resource["apiVersion"].startswith(CUSTOM):
+        kubernetes_validate.validate(resource, LATEST, strict=True)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p not in patches()], ids=name_of)
+def test_complete_resources_are_valid(path: Path) -> None:
+    validate(read(path))
+
+
+def test_every_file_is_referenced_and_every_reference_exists() -> None:
+    referenced = set()
+    for path in KUSTOMIZATIONS:
+        kustomization = read(path)
+        for reference in kustomization.get("resources", []) + kustomization.get("components", []):
+            target = (path.parent / reference).resolve()
+            referenced.add(target / "kustomization.yaml" if target.is_dir() else target)
+    referenced |= {path.resolve() for path in patches()}
+    # What is applied, or added to an overlay of one's own, is where references begin.
+    begins = {path for path in KUSTOMIZATIONS if path.parents[1].name in ("overlays", "components")}
+    assert referenced <= set(FILES)
+    assert set(FILES) - referenced <= begins
+
+
+def test_patches_change_what_the_base_has_and_mount_what_they_add() -> None:
+    base = read("base/deployment.yaml")
+    for deployment in [base, *map(read, patches())]:
+        assert deployment["metadata"]["name"] == base["metadata"]["name"]
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["name"] == CONTAINER["name"]
+        mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
+
+
+def test_pods_meet_the_restricted_standard() -> None:
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_probes_and_prometheus_ask_for_paths_the_service_leaves_open() -> None:
+    probes = [CONTAINER[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+    paths = [probe["httpGet"]["path"] for probe in probes]
+    assert paths == ["/health", "/health", "/ready"]
+    paths += values(read("components/podmonitor/podmonitor.yaml"), "path")
+    paths += values(DEPLOYMENT, "prometheus.io/path")
+    assert set(paths) <= {route.path for route in status.probes.routes} & OPEN
+
+
+def test_ports_lead_to_the_one_that_is_served() -> None:
+    (port,) = CONTAINER["ports"]
+    assert port["containerPort"] == Settings.model_fields["port"].default
+    assert list(values(DEPLOYMENT, "prometheus.io/port")) == [str(port["containerPort"])]
+    named = [probe["port"] for probe in values(CONTAINER, "httpGet")]
+    named += values(read("base/service.yaml"), "targetPort")
+    named += [p["port"] for p in next(values(read("base/networkpolicy.yaml"), "ports"))]
+    named += [next(values(read("components/podmonitor/podmonitor.yaml"), "port"))]
+    assert set(named) == {port["name"]}
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=name_of)
+def test_generated_environment_is_settings_with_valid_values(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in literals(path).items():
+        assert name in {f"LATTEMIX_{field.upper()}" for field in Settings.model_fields}
+        monkeypatch.setenv(name, value)
+    load_settings()
+
+
+def test_service_links_do_not_become_settings() -> None:
+    """Kubernetes would set LATTEMIX_PORT=tcp://... for a Service named lattemix."""
+    assert POD["enableServiceLinks"] is False
+
+
+def test_a_pod_has_time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in literals(*KUSTOMIZATIONS).items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    slept = sum(sleep["seconds"] for sleep in values(CONTAINER.get("lifecycle"), "sleep"))
+    needed = slept + settings.drain_seconds + settings.grace_seconds + 1
+    assert POD["terminationGracePeriodSeconds"] >= needed
+    assert settings.drain_seconds >= 5, "endpoints take seconds to be forgotten"
+
+
+def test_selectors_match_the_pods() -> None:
+    selectors = [
+        DEPLOYMENT["selector"]["matchLabels"],
+        read("base/service.yaml")["spec"]["selector"],
+        read("base/poddisruptionbudget.yaml")["spec"]["selector"]["matchLabels"],
+        read("base/networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"],
+        read("components/podmonitor/podmonitor.yaml")["spec"]["selector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in POD["topologySpreadConstraints"]),
+    ]
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= DEPLOYMENT["template"]["metadata"]["labels"].items()
+
+
+def test_autoscalers_exclude_each_other_and_know_what_they_scale() -> None:
+    hpa = read("components/hpa/horizontalpodautoscaler.yaml")["spec"]
+    keda = read("components/keda/scaledobject.yaml")["spec"]
+    assert hpa["scaleTargetRef"]["name"] == keda["scaleTargetRef"]["name"] == "lattemix"
+    assert next(values(hpa, "container")) == CONTAINER["name"]
+    for component in ("hpa", "keda"):  # what one has removed, the other cannot
+        (patch,) = read(f"components/{component}/kustomization.yaml")["patches"]
+        assert yaml.safe_load(patch["patch"]) == [{"op": "remove", "path": "/spec/replicas"}]
+    assert DEPLOYMENT["replicas"] == hpa["minReplicas"] == keda["minReplicaCount"]
+
+
+def test_the_query_asks_for_metrics_that_exist() -> None:
+    queries = list(values(read("components/keda/scaledobject.yaml"), "query"))
+    asked = set(re.findall(r"lattemix_\w+", " ".join(queries)))
+    assert asked
+    assert asked <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
+
+
+@pytest.mark.skipif(not shutil.which("kustomize"), reason="kustomize is not on PATH")
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "mine"])
+def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    (tmp_path / "overlays/mine").mkdir()
+    (tmp_path / "overlays/mine/kustomization.yaml").write_text(example, encoding="utf-8")
+    command = ["kustomize", "build", str(tmp_path / "overlays" / overlay)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    resources = list(yaml.safe_load_all(built))
+    for resource in resources:
+        validate(resource)
+    assert not any("replicas" in resource.get("spec", {}) for resource in resources)
