@@ -33,6 +33,9 @@ PrecisionOption = Annotated[
     str, typer.Option("--precision", help="One or several of fp32, fp16, int8; with commas.")
 ]
 StoreOption = Annotated[Path | None, typer.Option("--store", help="Else LATTEMIX_STORE.")]
+ProviderOption = Annotated[
+    Provider | None, typer.Option("--provider", help="Else LATTEMIX_PROVIDER.")
+]
 SentenceFile = Annotated[
     Path | None,
     typer.Option(
@@ -56,7 +59,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Else LATTEMIX_PORT, or 8000.")] = None,
     model: Model = None,
     store: StoreOption = None,
-    provider: Annotated[Provider | None, typer.Option(help="Else LATTEMIX_PROVIDER.")] = None,
+    provider: ProviderOption = None,
 ) -> None:
     """Serve a model over HTTP."""
     settings = load_settings(host=host, port=port, model=model, store=store, provider=provider)
@@ -188,6 +191,28 @@ def score(
     if tally.refused:
         _tell(f"{tally.refused:,} rows were refused, the first because: {tally.first_reason}")
         raise typer.Exit(1)
+
+
+@cli.command()
+def measure(
+    model: Model = None,
+    store: StoreOption = None,
+    provider: ProviderOption = None,
+    seconds: Annotated[float, typer.Option(min=0, help="To spend on each length.")] = 2,
+) -> None:
+    """Say how many sentences and tokens a second the model reads on this machine."""
+    settings = load_settings(model=model, store=store, provider=provider)
+    from app.engine import Encoder
+    from app.measure import measure
+
+    encoder = Encoder.load(settings)
+    where = f"{encoder.manifest.reference} on {encoder.provider}"
+    typer.echo(f"{where}: batches of {encoder.token_budget} tokens, {encoder.parallel} at once")
+    typer.echo("tokens in each  sentences/s  tokens/s  ms a batch")
+    for speed in measure(encoder, seconds):
+        milliseconds = speed.batch_seconds * 1000
+        rates = f"{speed.sentences:11,.0f}  {speed.tokens:8,.0f}"
+        typer.echo(f"{speed.length:14}  {rates}  {milliseconds:10.1f}")
 
 
 @cli.command()

@@ -97,6 +97,19 @@ def test_failures_are_one_sentence(
     assert "\n" not in err.strip()
 
 
+def test_measure_says_how_fast_the_model_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "measure", "--seconds", "0.01", "--provider", "cpu")
+    assert (code, err) == (0, "")
+    what, heading, *rows = out.splitlines()
+    assert what.startswith("tiny:fp32 on cpu: batches of 256 tokens, ")
+    assert heading.startswith("tokens in each  sentences/s  tokens/s")
+    numbers = [[float(number.replace(",", "")) for number in row.split()] for row in rows]
+    assert [row[0] for row in numbers] == [8, 16]  # it reads no more
+    for length, sentences, tokens, milliseconds in numbers:
+        assert tokens == pytest.approx(sentences * length, abs=length)
+        assert milliseconds >= 0
+
+
 ROWS = 'a,b\na dog,a dog\na dog,"the sea\nwas calm"\na dog, \na dog,the sea\n'
 
 
