@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from app.observe.trace import Trace
 
@@ -22,6 +29,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory, processor time, files, start
 
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"lattemix_{name}", about, labels, registry=self.registry)
