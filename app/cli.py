@@ -161,6 +161,9 @@ def score(
     columns: Annotated[
         str, typer.Option(help="Two to compare, with a comma, or one to embed.")
     ] = "a,b",
+    keep: Annotated[
+        str | None, typer.Option(help="Others to carry over as text, with commas.")
+    ] = None,
     metrics: Metrics = METRICS,
     engine: Annotated[
         Literal["local", "ray"],
@@ -183,8 +186,8 @@ def score(
     from app import score as bulk
 
     crew = bulk.Local(settings) if engine == "local" else bulk.OnRay(settings, workers)
-    names = columns.split(",")
-    tally = bulk.score(source, output, names, wanted, parts, shard_rows, crew)
+    names, kept = columns.split(","), keep.split(",") if keep else []
+    tally = bulk.score(source, output, names, kept, wanted, parts, shard_rows, crew)
     _tell(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
         _tell(f"Note: {tally.truncated:,} sentences were longer than the model reads, and cut.")

@@ -14,7 +14,7 @@ from model_store import LatteMixError
 
 STDIN = Path("-")
 
-Texts = tuple[str, ...]  # of a row
+Texts = tuple[Any, ...]  # of a row: strings, then what is kept beside them, strings or None
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Shape:
     what: str
     names: tuple[tuple[str, ...], ...]
     exact: bool = False  # else names may differ in case, or be missing where nothing else is there
+    kept: tuple[str, ...] = ()  # columns to carry along
 
     @property
     def width(self) -> int:
@@ -33,16 +34,20 @@ class Shape:
     @property
     def expected(self) -> str:
         """For people."""
-        return " or ".join(", ".join(names) for names in self.names)
+        return " or ".join(", ".join(names + self.kept) for names in self.names)
 
     def places(self, columns: Sequence[str]) -> list[int] | None:
         """Which of the columns are meant, if their names say so."""
         if not self.exact:
             columns = [name.strip().lower() for name in columns]
         for names in self.names:
-            if set(columns).issuperset(names):
-                return [columns.index(name) for name in names]
+            if set(columns).issuperset(names + self.kept):
+                return [columns.index(name) for name in names + self.kept]
         return None
+
+    def row(self, values: Sequence[object]) -> Texts:
+        """A row of what the columns hold, texts first."""
+        return (*values[: self.width], *map(_as_text, values[self.width :]))
 
     def texts(self, value: Any) -> Texts | None:
         """The texts in a JSON value, if it has this shape."""
@@ -53,18 +58,26 @@ class Shape:
             return None
         elif isinstance(value, str):
             value = [value]
-        if not isinstance(value, list) or len(value) != self.width:
+        if not isinstance(value, list) or len(value) != self.width + len(self.kept):
             return None
-        return tuple(value) if all(isinstance(text, str) for text in value) else None
+        sound = all(isinstance(text, str) for text in value[: self.width])
+        return self.row(value) if sound else None
 
 
 PAIRS = Shape("pairs", (("a", "b"), ("sentence1", "sentence2")))
 TEXTS = Shape("sentences", (("text",), ("sentence",)))
 
 
-def columns_named(names: Sequence[str]) -> Shape:
+def columns_named(names: Sequence[str], kept: Sequence[str] = ()) -> Shape:
     """Rows of just these columns: one of sentences, or two of pairs."""
-    return Shape("sentences" if len(names) == 1 else "pairs", (tuple(names),), exact=True)
+    what = "sentences" if len(names) == 1 else "pairs"
+    return Shape(what, (tuple(names),), exact=True, kept=tuple(kept))
+
+
+def _as_text(value: object) -> str | None:
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, default=str)
+    return None if value is None else str(value)
 
 
 class Place(NamedTuple):
@@ -199,7 +212,7 @@ def _jsonl(table: Table) -> Iterator[Texts]:
             continue
         try:
             texts = shape.texts(json.loads(line))
-            "".join(texts or ()).encode()
+            "".join(filter(None, texts or ())).encode()
         except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
             raise table.wrong("this holds a lone surrogate") from None
         except (ValueError, RecursionError) as error:
@@ -226,8 +239,8 @@ def _parquet(table: Table) -> Iterator[Texts]:
                 rows = batch.slice(skipped)
                 skipped -= batch.num_rows - rows.num_rows
                 for values in zip(*(rows[name].to_pylist() for name in names), strict=True):
-                    _check_texts(table, names, values)
-                    yield values
+                    _check_texts(table, names[: table.shape.width], values)
+                    yield table.shape.row(values)
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # not Arrow's, who has no numbers
             raise
@@ -246,7 +259,7 @@ def _row_groups(metadata: Any, start: int) -> tuple[list[int], int]:
 
 
 def _check_texts(table: Table, names: Sequence[str], values: Sequence[object]) -> None:
-    for name, value in zip(names, values, strict=True):
+    for name, value in zip(names, values, strict=False):
         if not isinstance(value, str):
             what = "null" if value is None else "not text"
             row = table.place.rows + 1

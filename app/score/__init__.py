@@ -21,6 +21,7 @@ def score(
     source: Path,
     output: Path,
     columns: Sequence[str],
+    keep: Sequence[str],
     metrics: Sequence[Metric],
     parts: str,
     shard_rows: int,
@@ -34,12 +35,13 @@ def score(
         source: what to read.
         output: where to write; it appears when it is complete.
         columns: two whose texts are compared, or one whose texts are embedded.
+        keep: others to carry over, as text.
         metrics: of comparisons.
         parts: the kind of file to write.
         shard_rows: rows in a shard, which is what is lost at most when a worker is.
         engine: who does it.
     """
-    _check_columns(columns, metrics)
+    _check_columns(columns, keep, metrics)
     results.check(output.with_suffix(f".{parts}"))
     found = sources(source)
     settings = engine.settings
@@ -49,6 +51,7 @@ def score(
         check(metric, artifact.centre)
     task = Task(
         columns=tuple(columns),
+        keep=tuple(keep),
         metrics=tuple(metrics) if pairs else (),
         parts=parts,
         shard_rows=shard_rows,
@@ -67,11 +70,14 @@ def score(
     return folder.finish(plan)
 
 
-def _check_columns(columns: Sequence[str], metrics: Sequence[str]) -> None:
-    if len(columns) not in (1, 2) or len({*columns}) != len(columns):
+def _check_columns(columns: Sequence[str], keep: Sequence[str], metrics: Sequence[str]) -> None:
+    if len(columns) not in (1, 2):
         raise LatteMixError(f"--columns {','.join(columns)}: name two to compare, or one to embed.")
-    taken = {*columns} & {*metrics, "embedding", "truncated", "error"}
-    if taken:
+    ours = (*metrics, "embedding", "truncated", "error")
+    all_names = [*columns, *keep, *ours]
+    twice = next((name for name in all_names if all_names.count(name) > 1), None)
+    if twice is not None:
         raise LatteMixError(
-            f"--columns {','.join(columns)}: the results have a column {taken.pop()} of their own."
+            f"The results would have two columns {twice!r}: name others in --columns and --keep, "
+            f"which are not {', '.join(ours)}."
         )

@@ -19,6 +19,7 @@ class Task(_Record):
     """What to do with every row. The same task gives the same numbers, whoever does it."""
 
     columns: tuple[str, ...]  # two are compared, one is embedded
+    keep: tuple[str, ...]  # carried over
     metrics: tuple[Metric, ...]
     parts: str  # the kind of file to write
     shard_rows: int
@@ -115,7 +116,7 @@ def cut(files: Sequence[Source], task: Task) -> tuple[Shard, ...]:
 
 def _pieces(path: Path, task: Task) -> Iterator[tuple[Place, int]]:
     """Where each of a file's shards begins, and how many rows it has."""
-    table, start = Table(path, columns_named(task.columns)), START
+    table, start = Table(path, columns_named(task.columns, task.keep)), START
     for _ in table:
         if table.place.rows - start.rows == task.shard_rows:
             yield start, task.shard_rows

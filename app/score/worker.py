@@ -43,11 +43,12 @@ class Worker:
     def __call__(self, shard: Shard) -> Tally:
         """What became of the shard's rows, once its part is in the folder."""
         task = self._task
-        texts = dict.fromkeys(task.columns, TEXT)
+        texts = dict.fromkeys(task.keep + task.columns, TEXT)
         scores: dict[str, Column] = dict.fromkeys(task.metrics, NUMBER)
         found = scores or {"embedding": self._mixture}
         columns = {**texts, **found, "truncated": INTEGER, "error": TEXT}
-        rows = islice(Table(Path(shard.path), columns_named(task.columns), shard.start), shard.rows)
+        shape = columns_named(task.columns, task.keep)
+        rows = islice(Table(Path(shard.path), shape, shard.start), shard.rows)
         tally = Tally()
         with writing(self._folder.part(shard), columns) as write:
             while chunk := [*islice(rows, _ROWS)]:
@@ -61,17 +62,19 @@ class Worker:
 
     def _scored(self, rows: Sequence[Texts]) -> Iterator[Row]:
         """What is found for each row, or why nothing is."""
-        places, encoding = self._encode(text for row in rows for text in row)
-        sound = [[places[text] for text in row] for row in rows if places.keys() >= {*row}]
+        names = self._task.columns
+        pairs = [row[: len(names)] for row in rows]  # or single sentences
+        places, encoding = self._encode(text for pair in pairs for text in pair)
+        sound = [[places[text] for text in pair] for pair in pairs if places.keys() >= {*pair}]
         found = self._found(encoding.mixtures, sound) if sound else iter(())
-        for row in rows:
-            texts = dict(zip(self._task.columns, row, strict=True))
-            empty = next((name for name, text in texts.items() if text not in places), None)
+        for row, pair in zip(rows, pairs, strict=True):
+            copied = dict(zip(names + self._task.keep, row, strict=True))
+            empty = next((name for name in names if copied[name] not in places), None)
             if empty is None:
-                cut = sum(encoding.truncated[places[text]] for text in row)
-                yield {**texts, **next(found), "truncated": cut}
+                cut = sum(encoding.truncated[places[text]] for text in pair)
+                yield {**copied, **next(found), "truncated": cut}
             else:
-                yield {**texts, "error": f"{empty} {EmptyTextError.reason}."}
+                yield {**copied, "error": f"{empty} {EmptyTextError.reason}."}
 
     def _encode(self, texts: Iterable[str]) -> tuple[dict[str, int], Encoding]:
         """Every text in which there are words, once: its place in the encoding."""

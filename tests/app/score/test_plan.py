@@ -49,6 +49,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 def task(shard_rows: int, columns: tuple[str, ...] = COLUMNS) -> Task:
     return Task(
         columns=columns,
+        keep=(),
         metrics=("js",),
         parts="parquet",
         shard_rows=shard_rows,

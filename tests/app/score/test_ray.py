@@ -36,7 +36,9 @@ def test_ray_gives_the_numbers_of_this_process(
     tmp_path: Path, settings: Settings, source: Path
 ) -> None:
     def run(name: str, engine: Local | OnRay) -> pyarrow.Table:
-        tally = score(source, tmp_path / name, ("a", "b"), ("cosine", "js"), "parquet", 7, engine)
+        tally = score(
+            source, tmp_path / name, ("a", "b"), (), ("cosine", "js"), "parquet", 7, engine
+        )
         assert (tally.rows, tally.refused) == (30, 3)
         return parquet.read_table(tmp_path / name)
 
@@ -62,6 +64,7 @@ def test_a_workers_failure_is_said_in_its_own_words(
 ) -> None:
     task = Task(
         columns=("a",),
+        keep=(),
         metrics=(),
         parts="parquet",
         shard_rows=rows,

@@ -36,7 +36,7 @@ def run(settings: Settings) -> Run:
     """Score as asked, with this of it changed."""
 
     def run(source: Path, output: Path, **changed: Any) -> Any:
-        usual = {"columns": ("a", "b"), "metrics": ("cosine", "js"), "parts": "parquet"}
+        usual = {"columns": ("a", "b"), "keep": (), "metrics": ("cosine", "js"), "parts": "parquet"}
         asked = usual | {"shard_rows": 10, "engine": Local(settings)} | changed
         return score(source, output, **asked)
 
@@ -74,6 +74,25 @@ def test_one_column_is_embedded(
     found = np.load(part) if parts == "npy" else parquet.read_table(part)["embedding"].to_pylist()
     expected = encoder.encode([b for _, b in PAIRS[20:]]).mixtures
     np.testing.assert_allclose(found, expected.reshape(5, *shape), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl"])
+def test_other_columns_are_carried_over(tmp_path: Path, run: Run, name: str) -> None:
+    source = write(tmp_path / "x.parquet", PAIRS[:2])
+    if name == "x.csv":
+        source = tmp_path / name
+        source.write_text(
+            "b,id,a\n" + "".join(f"{b},{i},{a}\n" for i, (a, b) in enumerate(PAIRS[:2]))
+        )
+    if name == "x.jsonl":
+        source = tmp_path / name
+        lines = [json.dumps({"a": a, "b": b, "id": i}) for i, (a, b) in enumerate(PAIRS[:2])]
+        source.write_text("\n".join(lines))
+    run(source, tmp_path / "out", keep=["id"])
+    table = parquet.read_table(tmp_path / "out")
+    assert table.column_names == ["id", "a", "b", "cosine", "js", "truncated", "error"]
+    assert table["id"].to_pylist() == ["0", "1"]
+    assert table["a"].to_pylist() == [a for a, _ in PAIRS[:2]]
 
 
 def test_what_was_finished_is_not_done_again(
@@ -162,8 +181,10 @@ def test_only_rows_without_words(tmp_path: Path, run: Run) -> None:
         ([("x", 1)], {}, r"row 1: column b is not text\.$"),
         (PAIRS, {"columns": ("a", "c")}, r"expected columns named a, c; found a, b, id\.$"),
         (PAIRS, {"columns": ("a", "b", "c")}, "name two to compare, or one to embed"),
-        (PAIRS, {"columns": ("a", "a")}, "name two to compare, or one to embed"),
-        (PAIRS, {"columns": ("a", "js")}, "the results have a column js of their own"),
+        (PAIRS, {"columns": ("a", "a")}, "would have two columns 'a': name others"),
+        (PAIRS, {"columns": ("a", "js")}, "would have two columns 'js': name others"),
+        (PAIRS, {"keep": ("error",)}, "would have two columns 'error': name others"),
+        (PAIRS, {"keep": ("n",)}, r"expected columns named a, b, n; found a, b, id\.$"),
         (PAIRS, {"metrics": ("centred",)}, None),
     ],
 )
