@@ -1,46 +1,120 @@
-# One image per device, each with the default model inside:
+# One image per device, each with the default model inside, and one that trains others:
 #   docker build --target cpu -t lattemix:cpu .
 #   docker build --target gpu -t lattemix:gpu .
-# CUDA and cuDNN come from wheels, so both start from the same small base.
+#   docker build --target train -t lattemix:train .
+# CUDA and cuDNN come from wheels, so all start from the same small base.
 
 FROM python:3.11-slim-bookworm AS base
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+
+# Latte-Mix as a wheel, and what assembles its model without torch; of this stage only /dist and
+# /models reach the images.
+FROM base AS build
+COPY requirements/build.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m venv /opt/build \
+    && /opt/build/bin/pip install --require-hashes --no-deps -r requirements/build.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY model_store model_store
 COPY training training
+RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist . \
+    && /opt/build/bin/pip install --no-index --no-deps /dist/*.whl
 
-# Assembles the model, without torch; nothing of it but /models reaches the images.
-FROM base AS model
-RUN python -m venv /opt/build && /opt/build/bin/pip install -c constraints.txt ".[cpu,export]"
-RUN /opt/build/bin/lattemix build --store /models --precision fp32,fp16,int8
+# Only what the device is served best by; --build-arg PRECISIONS=fp32,int8 adds others.
+FROM build AS model-cpu
+ARG PRECISIONS=int8
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
 
+FROM build AS model-gpu
+ARG PRECISIONS=fp16,fp32
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
+
+FROM build AS model-train
+ARG PRECISIONS=fp32,fp16,int8
+RUN --mount=type=cache,target=/root/.cache/pip \
+    /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
+
+# Tests of the packages and ONNX Runtime's offline tools, which nothing here imports, are 27 MB.
 FROM base AS packages-cpu
-RUN python -m venv /opt/lattemix && /opt/lattemix/bin/pip install -c constraints.txt ".[cpu]"
+COPY requirements/cpu.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m venv --without-pip /opt/lattemix \
+    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/cpu.txt \
+    && find /opt/lattemix -type d \( -name tests -o -path '*/onnxruntime/transformers' \
+       -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \) -prune -exec rm -r {} +
 
 FROM base AS packages-gpu
-RUN python -m venv /opt/lattemix && /opt/lattemix/bin/pip install -c constraints.txt ".[gpu]"
+COPY requirements/gpu.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m venv --without-pip /opt/lattemix \
+    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/gpu.txt \
+    && find /opt/lattemix -type d \( -name tests -o -path '*/onnxruntime/transformers' \
+       -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \) -prune -exec rm -r {} +
 
+# torch is built for one CUDA or another under the same version, so this has no hashes. pip stays:
+# it fetches backbones.
+FROM base AS packages-train
+COPY constraints.txt ./
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=build,source=/dist,target=/dist \
+    python -m venv /opt/lattemix \
+    && /opt/lattemix/bin/pip install -c constraints.txt "$(echo /dist/*.whl)[train]" \
+    && /opt/lattemix/bin/pip uninstall --yes lattemix
+
+# tini forwards signals from the first moment on, and reaps what the health check leaves behind.
 FROM python:3.11-slim-bookworm AS runtime
+# No version of tini: Debian keeps only the newest.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* \
+    && groupadd --gid 10001 lattemix \
+    && useradd --uid 10001 --gid 10001 --no-create-home --no-log-init lattemix
+ARG VERSION=0.1.0
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Latte-Mix" \
       org.opencontainers.image.description="Semantic similarity with latent categorical mixtures" \
-      org.opencontainers.image.licenses="Apache-2.0"
-ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
-    LATTEMIX_HOST=0.0.0.0 LATTEMIX_PORT=8000 LATTEMIX_STORE=/models
-RUN useradd --system --uid 10001 --no-create-home lattemix
-COPY --from=model /models /models
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 LATTEMIX_STORE=/models
+
+FROM runtime AS train
+ENV XDG_CACHE_HOME=/work/.cache
+COPY --from=packages-train /opt/lattemix /opt/lattemix
+RUN --mount=type=bind,from=build,source=/dist,target=/dist \
+    pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl \
+    && install --directory --owner 10001 --group 10001 /work
+COPY --from=model-train --chown=10001:10001 /models /models
 USER 10001
+WORKDIR /work
+ENTRYPOINT ["tini", "--", "lattemix-train"]
+CMD ["--help"]
+
+FROM runtime AS serve
+ENV LATTEMIX_HOST=0.0.0.0 LATTEMIX_PORT=8000
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 CMD \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --start-interval=1s --retries=3 CMD \
     ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"LATTEMIX_PORT\"]}/ready', timeout=2)"]
-ENTRYPOINT ["lattemix"]
+ENTRYPOINT ["tini", "--", "lattemix"]
 CMD ["serve"]
 
-FROM runtime AS gpu
+# /models is the user's own, and so a new volume mounted there is.
+FROM serve AS gpu
 ENV LATTEMIX_PROVIDER=cuda
 COPY --from=packages-gpu /opt/lattemix /opt/lattemix
+COPY --from=model-gpu --chown=10001:10001 /models /models
+RUN --mount=type=bind,from=build,source=/dist,target=/dist \
+    pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl
+USER 10001
 
-FROM runtime AS cpu
+FROM serve AS cpu
 ENV LATTEMIX_PROVIDER=cpu
 COPY --from=packages-cpu /opt/lattemix /opt/lattemix
+COPY --from=model-cpu --chown=10001:10001 /models /models
+RUN --mount=type=bind,from=build,source=/dist,target=/dist \
+    pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl
+USER 10001

@@ -10,13 +10,14 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
-.PHONY: help serve test lint format bench clean
+.PHONY: help serve test lint format lock bench clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
 	@echo "make test    run every test"
 	@echo "make lint    check style and types; make format fixes style"
+	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
 	@echo "make bench   measure speed beside named alternatives"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
@@ -30,10 +31,24 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/python deploy/check.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# uv, since it resolves for x86_64 and aarch64 at once. Versions that constraints.txt leaves open stay
+# as they are: delete a lock to have them looked for anew.
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes -c constraints.txt \
+  --annotation-style line --custom-compile-command "make lock"
+BACKEND := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+lock: $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.7
+	$(BIN)/$(COMPILE) pyproject.toml --extra cpu --extra otel --excludes requirements/omitted.txt -o requirements/cpu.txt
+	$(BIN)/$(COMPILE) pyproject.toml --extra gpu --extra otel --excludes requirements/omitted.txt -o requirements/gpu.txt
+	$(BIN)/python -c '$(BACKEND)' | $(BIN)/$(COMPILE) pyproject.toml - --extra cpu --extra export -o requirements/build.txt
 
 bench: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.throughput

@@ -21,7 +21,6 @@ from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
-_BACKLOG = 2048
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
 
@@ -32,7 +31,7 @@ def run(settings: Settings) -> None:
     # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
     threadpool_limits(limits=1, user_api="blas")
     # The port first: finding it taken should not cost a model load.
-    listener = _listen(settings)
+    listener = _bind(settings)
     app = create_app(settings)
     # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
     for stop in (signal.SIGINT, signal.SIGTERM):
@@ -122,7 +121,7 @@ def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
             yield listener.accept()[0]
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _bind(settings: Settings) -> socket.socket:
     """Bind the address, or say what stands in the way."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -130,8 +129,8 @@ def _listen(settings: Settings) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Not listening yet: a balancer shall go elsewhere while the model is being loaded.
         listener.bind(address)
-        listener.listen(_BACKLOG)  # claims the port; until then another could bind it too
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
         reason = getattr(error, "strerror", None) or error
         raise LatteMixError(

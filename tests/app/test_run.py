@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.engine.tokenization import Tokens
-from app.run import _listen, _Server
+from app.run import _bind, _Server
 from app.server import create_app
 from app.settings import Settings
 from model_store import Store
@@ -83,7 +83,7 @@ def test_nothing_accepted_is_lost_at_sigterm(store: Store) -> None:
 @contextmanager
 def in_a_thread(settings: Settings) -> Iterator[tuple[_Server, str]]:
     """A server that can be told to stop, and its URL."""
-    app, listener = create_app(settings), _listen(settings)
+    app, listener = create_app(settings), _bind(settings)
     server = _Server(app, settings)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
@@ -164,6 +164,11 @@ def test_half_a_body_does_not_hold_up_the_end(settings: Settings) -> None:
             answer = client.recv(2000)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"The service stopped before this was done" in answer
+
+
+def test_nobody_can_connect_before_there_is_a_model(settings: Settings) -> None:
+    with _bind(settings.model_copy(update={"port": 0})) as bound, socket.socket() as client:
+        assert client.connect_ex(bound.getsockname()) != 0
 
 
 def test_headers_that_do_not_end_are_refused(server: str) -> None:

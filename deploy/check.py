@@ -1,0 +1,83 @@
+"""Check the files of a deployment as far as this machine can, and say what it could not.
+
+`make lint` runs it.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import chain, combinations
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE, CPU, GPUS = "docker-compose.yml", "docker-compose.cpu.yml", "deploy/compose/gpus.yml"
+OVERLAYS = (CPU, *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("deploy/compose/*.yml")))
+
+
+class ComposeLoader(yaml.SafeLoader):
+    """YAML with the tags by which one compose file takes back what another said."""
+
+
+for tag in ("!reset", "!override"):
+    ComposeLoader.add_constructor(tag, lambda loader, node: loader.construct_sequence(node, True))
+
+
+def stacks() -> Iterator[tuple[str, ...]]:
+    """Every set of compose files that may be laid over each other."""
+    sizes = range(len(OVERLAYS) + 1)
+    for overlays in chain.from_iterable(combinations(OVERLAYS, size) for size in sizes):
+        if not {CPU, GPUS} <= set(overlays):
+            yield (BASE, *overlays)
+
+
+def failed(*command: str, stdin: str | None = None, about: str = "") -> bool:
+    """Whether the command complains; what it says is shown."""
+    outcome = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True)
+    if outcome.returncode:
+        said = outcome.stdout + outcome.stderr
+        print(f"{about or ' '.join(command)}:\n{said}", file=sys.stderr)
+    return outcome.returncode != 0
+
+
+def check_schemas() -> int:
+    """Each compose file against the schema of its format."""
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    failures = 0
+    for name in (BASE, *OVERLAYS):
+        document = yaml.load((ROOT / name).read_text(encoding="utf-8"), ComposeLoader)
+        failures += failed(*command, "-", stdin=json.dumps(document), about=name)
+    return failures
+
+
+def check_stacks() -> int:
+    """The compose files as Docker reads them together."""
+    compose = ("docker", "compose")
+    found = (
+        shutil.which("docker")
+        and not subprocess.run([*compose, "version"], capture_output=True).returncode
+    )
+    if not found:
+        print("Not checked, for want of docker compose: the compose files together.")
+        return 0
+    profiles = ("--profile=train", "--profile=monitoring")
+    return sum(
+        failed(*compose, *(f"--file={name}" for name in files), *profiles, "config", "--quiet")
+        for files in stacks()
+    )
+
+
+def check_kubernetes() -> int:
+    """The Kubernetes overlays as kustomize builds them."""
+    if not shutil.which("kustomize"):
+        print("Not checked, for want of kustomize: deploy/kubernetes/overlays.")
+        return 0
+    overlays = sorted((ROOT / "deploy/kubernetes/overlays").iterdir())
+    return sum(failed("kustomize", "build", str(overlay)) for overlay in overlays)
+
+
+if __name__ == "__main__":
+    sys.exit(check_schemas() + check_stacks() + check_kubernetes() > 0)

@@ -1,0 +1,195 @@
+"""The compose files and nginx's: hardened, complete, and true to the service behind them."""
+
+import importlib.util
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+from app import run
+from app.errors import ERRORS
+from app.observe.middleware import _REQUEST_ID
+from app.protocol import MOST_HEADER_BYTES
+from app.settings import Settings, load_settings
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("check", ROOT / "deploy/check.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+check = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(check)
+
+Yaml = dict[str, Any]
+
+
+def read(name: str) -> Yaml:
+    return dict(yaml.load((ROOT / name).read_text(encoding="utf-8"), check.ComposeLoader))
+
+
+BASE = read("docker-compose.yml")
+SERVICES: dict[str, Yaml] = BASE["services"]
+NGINX = (ROOT / "deploy/nginx/nginx.conf.template").read_text(encoding="utf-8")
+# What the images, the secret file and the reservation of a GPU decide; or what belongs together
+# with `stop_grace_period`.
+DECIDED = {"host", "port", "store", "device_id", "api_keys_file", "drain_seconds", "grace_seconds"}
+
+
+def default(text: str) -> str:
+    """`${NAME:-value}` where nobody sets NAME."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def seconds(text: str) -> float:
+    (number,) = re.findall(r"^(\d+)s$", text)
+    return float(number)
+
+
+def directive(name: str) -> str:
+    (value,) = set(re.findall(rf"(?m)^\s*{name} ([^;]+);", NGINX))
+    return str(value)
+
+
+@pytest.fixture(autouse=True)
+def nobody_sets_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in Settings.model_fields:
+        monkeypatch.delenv(f"LATTEMIX_{field.upper()}", raising=False)
+
+
+def test_the_files_are_compose_files() -> None:
+    assert check.check_schemas() == 0
+    assert len(list(check.stacks())) == 6
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_is_hardened_and_its_logs_are_bounded(service: str) -> None:
+    is_ = SERVICES[service]
+    assert is_["read_only"] is True
+    assert is_["cap_drop"] == ["ALL"]
+    assert is_["security_opt"] == ["no-new-privileges:true"]
+    assert is_["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert is_["restart"] == ("no" if service == "train" else "unless-stopped")
+    assert "privileged" not in is_
+    assert "network_mode" not in is_
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_published_beyond_this_host(service: str) -> None:
+    ports = SERVICES[service].get("ports", [])
+    assert bool(ports) == (service in ("nginx", "prometheus", "grafana"))
+    assert all(default(port).startswith("127.0.0.1:") for port in ports)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_is_mounted_exists(service: str) -> None:
+    for volume in SERVICES[service].get("volumes", []):
+        if isinstance(volume, str):
+            source, *_ = volume.split(":")
+            there = (
+                (ROOT / source).exists() if source.startswith(".") else source in BASE["volumes"]
+            )
+            assert there, volume
+
+
+def test_every_setting_of_the_service_can_be_given() -> None:
+    passed = {name for name in SERVICES["api"]["environment"] if name.startswith("LATTEMIX_")}
+    settable = Settings.model_fields.keys() - DECIDED
+    assert passed == {f"LATTEMIX_{field.upper()}" for field in settable}
+
+
+def test_the_settings_that_nginx_shares_have_the_services_defaults() -> None:
+    given = {
+        name: default(value)
+        for name, value in SERVICES["nginx"]["environment"].items()
+        if name.startswith("LATTEMIX_")
+    }
+    settings = load_settings()
+    assert given == {
+        "LATTEMIX_MAX_BODY_BYTES": f"{settings.max_body_bytes}",
+        "LATTEMIX_REQUEST_TIMEOUT": f"{settings.request_timeout:g}",
+    }
+    assert set(re.findall(r"\$\{(\w+)\}", NGINX.partition("\n")[2])) == given.keys()
+
+
+def test_there_is_time_to_stop() -> None:
+    settings = load_settings()
+    ends = settings.drain_seconds + settings.grace_seconds
+    ends += run._LAST_ARRIVALS_SECONDS + run._LAST_ANSWERS_SECONDS
+    assert seconds(SERVICES["api"]["stop_grace_period"]) > ends
+    assert seconds(SERVICES["nginx"]["stop_grace_period"]) > settings.request_timeout + 5
+    assert SERVICES["nginx"]["stop_signal"] == "SIGQUIT"
+    assert "api" in SERVICES["nginx"]["depends_on"], "so nginx is stopped first"
+
+
+def test_the_cpu_overlay_takes_back_every_gpu() -> None:
+    def reserving(services: dict[str, Yaml]) -> dict[str, Any]:
+        return {
+            name: service["deploy"]["resources"]["reservations"]["devices"]
+            for name, service in services.items()
+            if "reservations" in service.get("deploy", {}).get("resources", {})
+        }
+
+    overlay = reserving(read("docker-compose.cpu.yml")["services"])
+    assert overlay.keys() == reserving(SERVICES).keys() == {"api", "train"}
+    assert not any(overlay.values())
+
+
+def test_another_gpu_answers_to_the_same_name() -> None:
+    overlay = read("deploy/compose/gpus.yml")["services"]
+    another = overlay["api-second"]
+    assert another["networks"]["default"]["aliases"] == ["api"]
+    assert "server api:8000 resolve" in NGINX
+    (device,) = another["deploy"]["resources"]["reservations"]["devices"]
+    (first,) = SERVICES["api"]["deploy"]["resources"]["reservations"]["devices"]
+    assert default(device["device_ids"][0]) != default(first["device_ids"][0])
+    assert "api-second" in overlay["nginx"]["depends_on"]
+
+
+def test_grafana_finds_the_dashboard() -> None:
+    provider = read("deploy/monitoring/grafana/provisioning/dashboards/lattemix.yml")
+    folder = provider["providers"][0]["options"]["path"]
+    targets = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert f"{folder}/lattemix.json" in targets
+
+
+def test_nginx_gives_up_an_idle_connection_before_the_service_does() -> None:
+    (idle,) = re.findall(r"keepalive 64;.*?keepalive_timeout (\d+)s;", NGINX, re.DOTALL)
+    kept = inspect.signature(uvicorn.Config).parameters["timeout_keep_alive"].default
+    assert int(idle) < kept
+
+
+def test_nginx_takes_the_request_ids_that_the_service_takes() -> None:
+    (pattern,) = re.findall(r'"~\^(.+)\$"\s+\$http_x_request_id;', NGINX)
+    assert pattern == _REQUEST_ID.pattern
+
+
+def test_nginx_takes_no_more_headers_than_the_service() -> None:
+    number, size = directive("large_client_header_buffers").split()
+    assert int(number) * int(size.removesuffix("k")) * 1024 == MOST_HEADER_BYTES
+
+
+def test_nginx_hides_the_metrics() -> None:
+    assert re.search(r"location = /metrics \{\s*return 404;\s*\}", NGINX)
+
+
+def test_nginx_logs_neither_query_strings_nor_bodies() -> None:
+    (logged,) = re.findall(r"log_format json escape=json(.*?);", NGINX, re.DOTALL)
+    assert not re.search(r"\$(request|request_uri|args|query_string|request_body)\b", logged)
+    line = re.sub(r"\$\w+", "1", "".join(re.findall(r"'(.*?)'", logged)))
+    assert json.loads(line).keys() >= {"id", "path", "status", "replica", "replica_status"}
+    assert directive("error_log").endswith("crit"), "its other lines hold the query string"
+
+
+def test_what_nginx_answers_itself_has_the_services_shape() -> None:
+    answers = re.findall(r"return (\d+) '(.*)';", NGINX)
+    assert len(answers) == 8
+    known = {(kind.status, error_type) for error_type, kind in ERRORS.items()}
+    known |= {(431, "TooLarge"), (400, "Validation")}  # headers, and what is no HTTP
+    for status, body in answers:
+        error = json.loads(body)
+        assert error.keys() == {"error", "error_type"}
+        assert (int(status), error["error_type"]) in known

@@ -1,0 +1,125 @@
+"""The Dockerfile: what it copies exists, and every image of it is run the same careful way."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+TARGETS = ("cpu", "gpu", "train")
+
+Instruction = tuple[str, str]
+
+
+def instructions() -> list[Instruction]:
+    """`(FROM, base AS stage)` and so on, without comments and with lines joined."""
+    text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE).replace("\\\n", " ")
+    lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines()]
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines if line]
+
+
+def stages() -> dict[str, tuple[str, list[Instruction]]]:
+    """Of every stage its base and its instructions."""
+    found: dict[str, tuple[str, list[Instruction]]] = {}
+    for name, rest in instructions():
+        if name == "FROM":
+            base, _, stage = rest.split()
+            found[stage] = (base, [])
+        else:
+            found[stage][1].append((name, rest))
+    return found
+
+
+def image(target: str) -> list[Instruction]:
+    """The instructions that make an image, from its first base on."""
+    base, own = stages()[target]
+    return (image(base) if base in stages() else []) + own
+
+
+def last(target: str, name: str) -> str:
+    return [rest for instruction, rest in image(target) if instruction == name][-1]
+
+
+def variables(target: str) -> dict[str, str]:
+    text = " ".join(rest for name, rest in image(target) if name == "ENV")
+    return dict(part.split("=", 1) for part in text.split())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_the_same_unprivileged_user(target: str) -> None:
+    assert last(target, "USER") == "10001"
+
+
+@pytest.mark.parametrize(
+    ("target", "program"),
+    [("cpu", "lattemix"), ("gpu", "lattemix"), ("train", "lattemix-train")],
+)
+def test_tini_starts_the_program_without_a_shell(target: str, program: str) -> None:
+    assert json.loads(last(target, "ENTRYPOINT")) == ["tini", "--", program]
+    assert json.loads(last(target, "CMD"))
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_the_health_check_asks_whether_it_is_ready(target: str) -> None:
+    check = last(target, "HEALTHCHECK")
+    assert "/ready" in check
+    assert json.loads(check.partition("CMD ")[2])[0] == "python"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_settings_of_an_image_are_settings(target: str) -> None:
+    ours = {name for name in variables(target) if name.startswith("LATTEMIX_")}
+    assert ours
+    assert ours <= {f"LATTEMIX_{field.upper()}" for field in Settings.model_fields}
+
+
+def test_each_image_asks_for_its_own_device() -> None:
+    assert variables("cpu")["LATTEMIX_PROVIDER"] == "cpu"
+    assert variables("gpu")["LATTEMIX_PROVIDER"] == "cuda"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_store_is_the_users_own(target: str) -> None:
+    """So that a new volume mounted there is, too."""
+    (copied,) = [rest for name, rest in image(target) if name == "COPY" and "/models" in rest]
+    assert "--chown=10001:10001" in copied
+    assert variables(target)["LATTEMIX_STORE"] == copied.split()[-1] == "/models"
+
+
+def test_packages_are_installed_from_locks_by_hash() -> None:
+    runs = [rest for name, rest in instructions() if name == "RUN"]
+    hashed = "".join(run for run in runs if "--require-hashes --no-deps" in run)
+    assert set(re.findall(r"-r requirements/(\w+)\.txt", hashed)) == {"cpu", "gpu", "build"}
+    for run in runs:
+        if re.search(r"pip\b.* install ", run) and "constraints.txt" not in run:
+            assert "--require-hashes" in run or "--no-index" in run, run
+
+
+def test_the_version_is_the_projects() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    arguments = [rest for name, rest in instructions() if name == "ARG"]
+    assert f"VERSION={project['version']}" in arguments
+
+
+def test_what_is_copied_is_there_and_not_ignored() -> None:
+    kept = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line.startswith("!")
+    }
+    copied = [
+        source
+        for name, rest in instructions()
+        if name == "COPY" and "--from=" not in rest
+        for source in rest.split()[:-1]
+    ]
+    assert len(copied) > 5
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert source.split("/")[0] in kept, source
+    assert kept == {source.split("/")[0] for source in copied}

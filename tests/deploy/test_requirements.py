@@ -1,0 +1,150 @@
+"""The locks that the images are installed from: complete, hashed, and of one mind with the rest."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+# What each lock is for, beside the base dependencies.
+LOCKS = {"cpu": ("cpu", "otel"), "gpu": ("gpu", "otel"), "build": ("cpu", "export")}
+IMAGE = {"python_version": "3.11", "python_full_version": "3.11.0", "sys_platform": "linux"}
+IMAGE |= {"platform_system": "Linux", "platform_machine": "x86_64", "extra": ""}
+
+
+class Pin(NamedTuple):
+    """One package of a lock."""
+
+    requirement: Requirement
+    hashes: list[str]
+
+    @property
+    def version(self) -> Version:
+        (specifier,) = self.requirement.specifier
+        assert specifier.operator == "=="
+        return Version(specifier.version)
+
+
+def uncommented(path: Path) -> str:
+    return re.sub(r"(?m)^\s*#.*\n", "", path.read_text(encoding="utf-8"))
+
+
+def locked(name: str) -> dict[str, Pin]:
+    pins = {}
+    text = uncommented(ROOT / f"requirements/{name}.txt").replace("\\\n", " ")
+    for line in text.splitlines():
+        first, *hashes = (part.strip() for part in line.split("--hash="))
+        requirement = Requirement(first)
+        pins[canonicalize_name(requirement.name)] = Pin(requirement, hashes)
+    return pins
+
+
+def omitted() -> set[str]:
+    return {
+        canonicalize_name(name) for name in uncommented(ROOT / "requirements/omitted.txt").split()
+    }
+
+
+def wanted(extras: tuple[str, ...]) -> list[Requirement]:
+    """What the project asks for with these extras, and with those that they name."""
+    optional = PROJECT["project"]["optional-dependencies"]
+    texts = [*PROJECT["project"]["dependencies"], *(text for e in extras for text in optional[e])]
+    found = []
+    for requirement in map(Requirement, texts):
+        if requirement.name == PROJECT["project"]["name"]:
+            found += wanted(tuple(requirement.extras))
+        else:
+            found.append(requirement)
+    return found
+
+
+def asked_by(pin: Pin) -> list[Requirement]:
+    """What a package itself asks for in an image, if this version of it is installed here."""
+    try:
+        installed = distribution(pin.requirement.name)
+    except PackageNotFoundError:
+        return []
+    if Version(installed.version) != pin.version:
+        return []
+    asked = map(Requirement, installed.requires or ())
+    return [need for need in asked if need.marker is None or need.marker.evaluate(IMAGE)]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_everything_is_pinned_and_hashed(lock: str) -> None:
+    pins = locked(lock)
+    assert len(pins) > 30
+    for name, pin in pins.items():
+        assert pin.version, name
+        assert pin.hashes, f"{name} has no hash"
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", known) for known in pin.hashes), name
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda p: p.name
+)
+def test_no_lock_says_where_packages_come_from(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"://|--(extra-)?index|--find-links|(?<![\w.])/\w", text)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_agrees_with_the_constraints(lock: str) -> None:
+    constraints = map(Requirement, uncommented(ROOT / "constraints.txt").split())
+    pins = locked(lock)
+    both = [c for c in constraints if canonicalize_name(c.name) in pins]
+    assert len(both) > 30
+    for constraint in both:
+        assert pins[canonicalize_name(constraint.name)].version in constraint.specifier, constraint
+
+
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_a_lock_holds_what_its_extras_ask_for(lock: str, extras: tuple[str, ...]) -> None:
+    pins = locked(lock)
+    needs = wanted(extras)
+    if lock == "build":
+        needs += map(Requirement, PROJECT["build-system"]["requires"])
+    assert len(needs) > 15
+    for need in needs:
+        assert pins[canonicalize_name(need.name)].version in need.specifier, need
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_what_its_packages_ask_for(lock: str) -> None:
+    pins = locked(lock)
+    allowed = omitted() if lock != "build" else set()
+    needs = {name: asked_by(pin) for name, pin in pins.items()}
+    assert sum(map(len, needs.values())) > 30
+    for name, asked in needs.items():
+        for need in asked:
+            needed = canonicalize_name(need.name)
+            assert needed in allowed or pins[needed].version in need.specifier, f"{name}: {need}"
+
+
+def test_both_devices_are_served_by_the_same_versions() -> None:
+    cpu, gpu = locked("cpu"), locked("gpu")
+    assert {cpu[name].version for name in cpu.keys() & gpu.keys()}
+    assert all(cpu[name].version == gpu[name].version for name in cpu.keys() & gpu.keys())
+    assert cpu["onnxruntime"].version == gpu["onnxruntime-gpu"].version
+
+
+def test_serving_does_not_miss_what_is_omitted() -> None:
+    assert omitted()
+    assert not omitted() & {*locked("cpu"), *locked("gpu")}
+    missing = [name.replace("-", "_") for name in omitted()]
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import app.cli, app.run"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_torch_is_in_no_lock() -> None:
+    """The index has it for CUDA, others for the CPU, under one version and different hashes."""
+    assert not [lock for lock in LOCKS if "torch" in locked(lock)]
