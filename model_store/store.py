@@ -108,8 +108,8 @@ class Store:
         if not present:
             held = ", ".join(self._names()) or "nothing yet"
             raise StoreError(
-                f"There is no model {name!r} in {self.root} (it holds {held}): assemble the default "
-                "one with `lattemix build`, or set LATTEMIX_MODEL or LATTEMIX_STORE."
+                f"There is no model {name!r} in {self.root} (it holds {held}): assemble the "
+                "default one with `lattemix build`, or set LATTEMIX_MODEL or LATTEMIX_STORE."
             )
         if wanted and wanted not in present:
             raise StoreError(
