@@ -1,7 +1,5 @@
 """`lattemix`: serve a model, compare sentences, assemble and list models."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn, TypeVar, get_args
 
@@ -9,6 +7,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from app import results
+from app.failures import complete
 from app.settings import Provider, load_settings
 from model_store import LatteMixError, Metric, Precision, Store
 from model_store.choice import choose
@@ -173,9 +172,9 @@ def score(
         int | None, typer.Option(min=1, help="Of Ray; else one for each core, or GPU.")
     ] = None,
     parts: Annotated[
-        Literal["parquet", "csv", "tsv", "jsonl", "npy"],
-        typer.Option(help="Kind of the files to write."),
-    ] = "parquet",
+        Literal["parquet", "csv", "tsv", "jsonl", "npy"] | None,
+        typer.Option(help="Kind of the files to write; else that of the input."),
+    ] = None,
     shard_rows: Annotated[int, typer.Option(min=1, help="Rows in each of them.")] = 10_000,
     model: Model = None,
     store: StoreOption = None,
@@ -286,43 +285,6 @@ def _row(entry: Entry) -> str:
 
 def _tell(message: str) -> None:
     typer.echo(message, err=True)
-
-
-def complete(command: Callable[[], None], program: str) -> NoReturn:
-    """Run a command line so that a failure is one sentence and a non-zero exit."""
-    try:
-        command()
-    except LatteMixError as error:
-        sys.exit(f"{program}: {error}")
-    except OSError as error:  # a path that cannot be read or written, whoever met it
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{program}: {where}{error.strerror or error}.")
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        sys.exit(f"{program}: this needs {error.name}: pip install 'lattemix[{extra}]'.")
-    sys.exit(0)
-
-
-_EXTRAS = {
-    "fastapi": "cpu",
-    "onnxruntime": "cpu",
-    "orjson": "client",
-    "tokenizers": "cpu",
-    "uvicorn": "cpu",
-    "huggingface_hub": "export",
-    "onnx": "export",
-    "safetensors": "export",
-    "httpx": "client",
-    "matplotlib": "train",
-    "pyarrow": "parquet",
-    "ray": "ray",
-    "scipy": "train",
-    "torch": "train",
-    "tqdm": "client",
-    "transformers": "train",
-}
 
 
 def main() -> NoReturn:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from app.cli import PRECISIONS, PrecisionOption, StoreOption, build, complete
+from app.cli import PRECISIONS, PrecisionOption, StoreOption, build
+from app.failures import complete
 from app.settings import load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose

@@ -11,6 +11,7 @@ from app.score.engines import Engine, Local, OnRay
 from app.score.folder import Folder
 from app.score.plan import Tally, Task, cut, digest, sources
 from app.similarity import check
+from app.tables import Table, columns_named
 from model_store import LatteMixError, Metric, Store
 from model_store.choice import choose
 
@@ -23,7 +24,7 @@ def score(
     columns: Sequence[str],
     keep: Sequence[str],
     metrics: Sequence[Metric],
-    parts: str,
+    parts: str | None,
     shard_rows: int,
     engine: Engine,
 ) -> Tally:
@@ -37,13 +38,16 @@ def score(
         columns: two whose texts are compared, or one whose texts are embedded.
         keep: others to carry over, as text.
         metrics: of comparisons.
-        parts: the kind of file to write.
+        parts: the kind of file to write; else that of the input.
         shard_rows: rows in a shard, which is what is lost at most when a worker is.
         engine: who does it.
     """
     _check_columns(columns, keep, metrics)
-    results.check(output.with_suffix(f".{parts}"))
     found = sources(source)
+    for file in found:
+        Table(Path(file.path), columns_named(columns))  # a kind that is not read is named at once
+    parts = parts or Path(found[0].path).suffix.lower().removeprefix(".")
+    results.check(output.with_suffix(f".{parts}"))
     settings = engine.settings
     artifact, _ = choose(Store(settings.store), settings.model, engine.device)
     pairs = len(columns) == 2

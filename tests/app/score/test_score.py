@@ -95,6 +95,14 @@ def test_other_columns_are_carried_over(tmp_path: Path, run: Run, name: str) -> 
     assert table["a"].to_pylist() == [a for a, _ in PAIRS[:2]]
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_the_results_are_of_the_inputs_kind(tmp_path: Path, run: Run, kind: str) -> None:
+    source = tmp_path / f"x.{kind}"
+    source.write_text("a,b\na dog,a dog\n" if kind == "csv" else '{"a": "a dog", "b": "a dog"}')
+    run(source, tmp_path / "out", parts=None)
+    assert names(tmp_path / "out") == ["_score.json", f"part-00001-of-00001.{kind}"]
+
+
 def test_what_was_finished_is_not_done_again(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
