@@ -10,12 +10,18 @@ import sys
 from collections.abc import Iterator
 from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, CPU, GPUS = "docker-compose.yml", "docker-compose.cpu.yml", "deploy/compose/gpus.yml"
 OVERLAYS = (CPU, *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("deploy/compose/*.yml")))
+
+
+KUBERNETES = "deploy/kubernetes"
+CUSTOM = ("keda.sh/", "monitoring.coreos.com/")  # kinds of others: no schema is at hand
 
 
 class ComposeLoader(yaml.SafeLoader):
@@ -70,13 +76,42 @@ def check_stacks() -> int:
     )
 
 
+def resources() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every Kubernetes resource that is complete in its file, and where that is."""
+    for kustomization in sorted((ROOT / KUBERNETES).rglob("kustomization.yaml")):
+        listed = yaml.safe_load(kustomization.read_text(encoding="utf-8")).get("resources", [])
+        for path in (kustomization.parent / name for name in listed):
+            if path.is_file():
+                where = str(path.relative_to(ROOT))
+                yield where, yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def invalid(where: str, resource: dict[str, Any]) -> bool:
+    """Whether Kubernetes would refuse a resource of its own; what is wrong is shown."""
+    if resource["apiVersion"].startswith(CUSTOM):
+        return False
+    try:
+        kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        print(f"{where}: {error.message}", file=sys.stderr)
+        return True
+    return False
+
+
 def check_kubernetes() -> int:
-    """The Kubernetes overlays as kustomize builds them."""
+    """The Kubernetes resources, one by one and as kustomize builds them."""
+    failures = sum(invalid(where, resource) for where, resource in resources())
     if not shutil.which("kustomize"):
-        print("Not checked, for want of kustomize: deploy/kubernetes/overlays.")
-        return 0
-    overlays = sorted((ROOT / "deploy/kubernetes/overlays").iterdir())
-    return sum(failed("kustomize", "build", str(overlay)) for overlay in overlays)
+        print(f"Not checked, for want of kustomize: {KUBERNETES}/overlays.")
+        return failures
+    for overlay in sorted((ROOT / KUBERNETES / "overlays").iterdir()):
+        command = ("kustomize", "build", str(overlay))
+        if failed(*command):
+            failures += 1
+            continue
+        built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        failures += sum(invalid(overlay.name, each) for each in yaml.safe_load_all(built))
+    return failures
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The compose files and nginx's: hardened, complete, and true to the service behind them."""
 
-import importlib.util
 import inspect
 import json
 import re
@@ -16,14 +15,9 @@ from app.errors import ERRORS
 from app.observe.middleware import _REQUEST_ID
 from app.protocol import MOST_HEADER_BYTES
 from app.settings import Settings, load_settings
+from tests.deploy.conftest import check
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("check", ROOT / "deploy/check.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-check = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(check)
-
 Yaml = dict[str, Any]
 
 
