@@ -32,6 +32,16 @@ def server(store: Store) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A Ray cluster of two cores, in this machine."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
 @contextmanager
 def serving(store: Store, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process of `lattemix serve` on the tiny model, and its URL once it answers."""

@@ -1,11 +1,9 @@
 """The same on Ray: workers of a real, small cluster."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
 import pytest
-import ray
 from pyarrow import parquet
 
 from app.score import Local, OnRay, score
@@ -16,12 +14,7 @@ from app.tables import START
 from model_store import Artifact, LatteMixError
 from tests.conftest import SENTENCES
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
-    yield
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 @pytest.fixture
