@@ -173,7 +173,7 @@ def score(
     ] = None,
     parts: Annotated[
         Literal["parquet", "csv", "tsv", "jsonl", "npy"] | None,
-        typer.Option(help="Kind of the files to write; else that of the input."),
+        typer.Option(help="Kind of the files to write; else the input's, or parquet for mixtures."),
     ] = None,
     shard_rows: Annotated[int, typer.Option(min=1, help="Rows in each of them.")] = 10_000,
     model: Model = None,
@@ -184,9 +184,14 @@ def score(
     settings = load_settings(model=model, store=store)
     from app import score as bulk
 
-    crew = bulk.Local(settings) if engine == "local" else bulk.OnRay(settings, workers)
-    names, kept = columns.split(","), keep.split(",") if keep else []
-    tally = bulk.score(source, output, names, kept, wanted, parts, shard_rows, crew)
+    if engine == "local" and workers is not None:
+        raise LatteMixError("--workers is for --engine ray; --engine local has all cores.")
+
+    def start() -> bulk.Local | bulk.OnRay:
+        return bulk.Local(settings) if engine == "local" else bulk.OnRay(settings, workers)
+
+    names, kept = _listed(columns), _listed(keep)
+    tally = bulk.score(source, output, names, kept, wanted, parts, shard_rows, start)
     _tell(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
         _tell(f"Note: {tally.truncated:,} sentences were longer than the model reads, and cut.")
@@ -259,6 +264,10 @@ def models(store: StoreOption = None) -> None:
         typer.echo(f"{name}: on a CPU, {artifact.manifest.precision} is served: {reason}.")
     if any(entry.problem for entry in entries):
         raise typer.Exit(1)
+
+
+def _listed(names: str | None) -> list[str]:
+    return [name.strip() for name in names.split(",")] if names else []
 
 
 def _chosen(names: str, kind: type[list[T]], option: str) -> list[T]:

@@ -42,7 +42,7 @@ def measure(encoder: Encoder, seconds: float) -> Iterator[Speed]:
 def _work(encoder: Encoder, batch: list[Tokens], seconds: float) -> list[float]:
     """How long each batch took, one after the other until the time is up."""
     times: list[float] = []
-    while sum(times) < seconds:
+    while not times or sum(times) < seconds:
         start = time.perf_counter()
         encoder.run(batch)
         times.append(time.perf_counter() - start)

@@ -77,6 +77,9 @@ def writing(out: Path | None, columns: Columns) -> Iterator[Write]:
         with part.open("wb") as file, _WRITERS[out.suffix.lower()](file, columns) as write:
             yield write
         part.replace(out)
+    except OSError as error:
+        error.filename = error.filename or str(out)  # a full disk does not say whose
+        raise
     finally:
         part.unlink(missing_ok=True)
 

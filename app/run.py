@@ -21,6 +21,7 @@ from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
+_BACKLOG = 2048
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
 
@@ -30,9 +31,11 @@ def run(settings: Settings) -> None:
     logs.configure(settings.log_level, settings.log_format)
     # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
     threadpool_limits(limits=1, user_api="blas")
-    # The port first: finding it taken should not cost a model load.
+    # The port first: finding it taken should not cost a model load. But nobody is to connect, and
+    # a balancer to go elsewhere, until there is a model.
     listener = _bind(settings)
     app = create_app(settings)
+    _listen(listener, settings)
     # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, lambda *_: sys.exit(0))
@@ -129,15 +132,26 @@ def _bind(settings: Settings) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Not listening yet: a balancer shall go elsewhere while the model is being loaded.
         listener.bind(address)
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
-        reason = getattr(error, "strerror", None) or error
-        raise LatteMixError(
-            f"Cannot listen on {settings.host}:{settings.port}: {reason}. "
-            "Choose another address with --host and --port, or LATTEMIX_HOST and LATTEMIX_PORT."
-        ) from error
+        raise _cannot_listen(settings, error) from error
     return listener
+
+
+def _listen(listener: socket.socket, settings: Settings) -> None:
+    """Be there for clients; another may have become so meanwhile."""
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from error
+
+
+def _cannot_listen(settings: Settings, error: Exception) -> LatteMixError:
+    reason = getattr(error, "strerror", None) or error
+    return LatteMixError(
+        f"Cannot listen on {settings.host}:{settings.port}: {reason}. "
+        "Choose another address with --host and --port, or LATTEMIX_HOST and LATTEMIX_PORT."
+    )
 
 
 def _things_to_try(host: str, port: int) -> str:

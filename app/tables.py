@@ -14,6 +14,8 @@ from model_store import LatteMixError
 
 STDIN = Path("-")
 
+_PARQUET_ROWS = 4096  # at a time: texts may be long
+
 Texts = tuple[Any, ...]  # of a row: strings, then what is kept beside them, strings or None
 
 
@@ -41,13 +43,9 @@ class Shape:
         if not self.exact:
             columns = [name.strip().lower() for name in columns]
         for names in self.names:
-            if set(columns).issuperset(names + self.kept):
+            if all(columns.count(name) == 1 for name in names + self.kept):
                 return [columns.index(name) for name in names + self.kept]
         return None
-
-    def row(self, values: Sequence[object]) -> Texts:
-        """A row of what the columns hold, texts first."""
-        return (*values[: self.width], *map(_as_text, values[self.width :]))
 
     def texts(self, value: Any) -> Texts | None:
         """The texts in a JSON value, if it has this shape."""
@@ -61,7 +59,7 @@ class Shape:
         if not isinstance(value, list) or len(value) != self.width + len(self.kept):
             return None
         sound = all(isinstance(text, str) for text in value[: self.width])
-        return self.row(value) if sound else None
+        return (*value[: self.width], *map(_as_text, value[self.width :])) if sound else None
 
 
 PAIRS = Shape("pairs", (("a", "b"), ("sentence1", "sentence2")))
@@ -117,10 +115,8 @@ class Table:
             parsers = {kind: parser for kind, parser in _PARSERS.items() if kind != ".txt"}
         parser = parsers.get(self.path.suffix.lower())
         if parser is None:
-            kinds = ", ".join(parsers)
-            raise LatteMixError(
-                f"{self.path}: {self.shape.what} are read from {kinds}, or - for standard input."
-            )
+            kinds = ", ".join(parsers) + ("" if self.shape.exact else ", or - for standard input")
+            raise LatteMixError(f"{self.path}: {self.shape.what} are read from {kinds}.")
         return parser
 
     def lines(self, place: Place) -> Iterator[str]:
@@ -183,6 +179,8 @@ def _text(table: Table) -> Iterator[Texts]:
 
 
 def _separated(table: Table, **dialect: Any) -> Iterator[Texts]:
+    csv.field_size_limit(sys.maxsize)  # else 131,072 characters
+
     def records(place: Place) -> Iterator[list[str]]:
         return filter(None, csv.reader(table.lines(place), **dialect))  # but no empty lines
 
@@ -220,7 +218,7 @@ def _jsonl(table: Table) -> Iterator[Texts]:
         if texts is None:
             form = "a string" if shape.width == 1 else f"a list of {shape.width} strings"
             forms = "" if shape.exact else f"{form}, or "
-            strings = " as strings" if shape.exact else ""
+            strings = f"; {' and '.join(shape.names[0])} as strings" if shape.exact else ""
             raise table.wrong(f"expected {forms}an object with {shape.expected}{strings}")
         yield texts
 
@@ -235,13 +233,15 @@ def _parquet(table: Table) -> Iterator[Texts]:
             named = table.shape.places(columns)
             names = [columns[i] for i in (table.columns(columns) if named is None else named)]
             groups, skipped = _row_groups(file.metadata, table.start.rows)
-            for batch in file.iter_batches(columns=names, row_groups=groups):
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=names, row_groups=groups):
                 rows = batch.slice(skipped)
                 skipped -= batch.num_rows - rows.num_rows
-                for values in zip(*(rows[name].to_pylist() for name in names), strict=True):
+                texts = [rows[name].to_pylist() for name in names[: table.shape.width]]
+                kept = [_as_texts(rows[name]) for name in table.shape.kept]
+                for values in zip(*texts, *kept, strict=True):
                     _check_texts(table, names[: table.shape.width], values)
-                    yield table.shape.row(values)
-    except (pyarrow.ArrowException, OSError) as error:
+                    yield values
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # the last, of wrong UTF-8
         if isinstance(error, OSError) and error.errno:  # not Arrow's, who has no numbers
             raise
         reason = str(error).rstrip(".")
@@ -256,6 +256,17 @@ def _row_groups(metadata: Any, start: int) -> tuple[list[int], int]:
             return [*range(group, metadata.num_row_groups)], start
         start -= count
     return [], start
+
+
+def _as_texts(column: Any) -> list[str | None]:
+    """What is kept of a column of Parquet."""
+    import pyarrow
+
+    try:
+        found: list[str | None] = column.cast(pyarrow.string()).to_pylist()
+    except pyarrow.ArrowNotImplementedError:  # it is nested
+        found = [_as_text(value) for value in column.to_pylist()]
+    return found
 
 
 def _check_texts(table: Table, names: Sequence[str], values: Sequence[object]) -> None:

@@ -90,7 +90,8 @@ class Encoder:
         try:
             tokens = self.tokenize(list(distinct))
         except EmptyTextError as error:
-            raise EmptyTextError(places.index(error.index)) from None
+            empty = [places.index(index) for index in (error.index, *error.others)]
+            raise EmptyTextError(*empty) from None
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
 
@@ -107,14 +108,14 @@ class Encoder:
         )
 
     def tokenize(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
-        """Return what the model reads of each text, or raise `EmptyTextError` for the first empty.
+        """Return what the model reads of each text, or raise `EmptyTextError` for those empty.
 
         A text is empty, too, if none of its tokens counts.
         """
         tokens = self._tokenizer(texts, cut)
-        for index, text in enumerate(tokens):
-            if text.empty or not self._weigh(text).any():
-                raise EmptyTextError(index)
+        empty = [i for i, text in enumerate(tokens) if text.empty or not self._weigh(text).any()]
+        if empty:
+            raise EmptyTextError(*empty)
         return tokens
 
     def padded_length(self, longest: int) -> int:

@@ -8,13 +8,17 @@ class TextError(LatteMixError):
 
 
 class EmptyTextError(TextError):
-    """A text in which the model finds nothing to read; `index` is its place in the list."""
+    """A text in which the model finds nothing to read; `index` is its place in the list.
+
+    `others` are the places of further ones, where all were looked at.
+    """
 
     reason = "is empty: the model finds no words in it"
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, *others: int) -> None:
         super().__init__(f"Text {index + 1} {self.reason}.")
         self.index = index
+        self.others = others
 
 
 class OverloadedError(LatteMixError):

@@ -38,7 +38,7 @@ class Source(_Record):
     def at(cls, path: Path) -> "Source":
         """What is there now."""
         about = path.stat()
-        return cls(path=str(path), bytes=about.st_size, modified=about.st_mtime_ns)
+        return cls(path=str(path.absolute()), bytes=about.st_size, modified=about.st_mtime_ns)
 
 
 class Shard(_Record):
@@ -66,13 +66,13 @@ class Tally(BaseModel):
     first_reason: str = ""
     truncated: int = 0  # sentences
 
-    def count(self, row: Row) -> None:
+    def count(self, row: Row, where: str) -> None:
         """One row more."""
-        reason = row.get("error", "")
         self.rows += 1
-        self.refused += bool(reason)
-        self.first_reason = self.first_reason or reason
         self.truncated += row.get("truncated", 0)
+        if "error" in row:
+            self.refused += 1
+            self.first_reason = self.first_reason or f"{where}: {row['error']}"
 
     def add(self, other: "Tally") -> None:
         """Those of another."""
@@ -90,19 +90,30 @@ def digest(manifest: Manifest) -> str:
 
 def sources(path: Path) -> tuple[Source, ...]:
     """The file, or all files in the directory and below, by name."""
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    # What other engines leave beside their parts is none of them.
-    found = tuple(Source.at(file.resolve()) for file in files if file.name[0] not in "._")
+    found = tuple(Source.at(file) for file in (_files(path) if path.is_dir() else [path]))
     if not found:
         raise LatteMixError(f"{path} holds no files.")
     return found
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Those that are not hidden: what others leave beside their files begins with . or _."""
+    for file in sorted(path.iterdir()):
+        if file.name[0] in "._":
+            continue
+        if not file.is_dir():
+            yield file
+        elif file.is_symlink():  # it may lead anywhere, and around
+            raise LatteMixError(f"{file} is a link to a directory: score that one instead.")
+        else:
+            yield from _files(file)
 
 
 def cut(files: Sequence[Source], task: Task) -> tuple[Shard, ...]:
     """All shards. Every row is looked at: better to find a wrong one now than after hours."""
     pieces = [(file.path, *piece) for file in files for piece in _pieces(Path(file.path), task)]
     if not pieces:
-        raise LatteMixError("There are no rows.")
+        raise LatteMixError(f"There are no rows in {', '.join(file.path for file in files)}.")
     return tuple(
         Shard(
             part=f"part-{number:05}-of-{len(pieces):05}.{task.parts}",

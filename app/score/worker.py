@@ -54,7 +54,7 @@ class Worker:
             while chunk := [*islice(rows, _ROWS)]:
                 for row in self._scored(chunk):
                     write(row)
-                    tally.count(row)
+                    tally.count(row, f"{shard.path}, row {shard.start.rows + tally.rows + 1:,}")
             if tally.rows != shard.rows:
                 raise LatteMixError(f"{shard.path} was changed while it was being read.")
         self._folder.record(shard, tally)
@@ -68,7 +68,8 @@ class Worker:
         sound = [[places[text] for text in pair] for pair in pairs if places.keys() >= {*pair}]
         found = self._found(encoding.mixtures, sound) if sound else iter(())
         for row, pair in zip(rows, pairs, strict=True):
-            copied = dict(zip(names + self._task.keep, row, strict=True))
+            kept = row[len(names) :]
+            copied = dict(zip(self._task.keep + names, kept + pair, strict=True))
             empty = next((name for name in names if copied[name] not in places), None)
             if empty is None:
                 cut = sum(encoding.truncated[places[text]] for text in pair)
@@ -79,11 +80,13 @@ class Worker:
     def _encode(self, texts: Iterable[str]) -> tuple[dict[str, int], Encoding]:
         """Every text in which there are words, once: its place in the encoding."""
         distinct = [*dict.fromkeys(texts)]
-        while True:
-            try:
-                return {text: i for i, text in enumerate(distinct)}, self._encoder.encode(distinct)
-            except EmptyTextError as error:
-                del distinct[error.index]
+        try:
+            encoding = self._encoder.encode(distinct)
+        except EmptyTextError as error:
+            empty = {error.index, *error.others}
+            distinct = [text for i, text in enumerate(distinct) if i not in empty]
+            encoding = self._encoder.encode(distinct)
+        return {text: place for place, text in enumerate(distinct)}, encoding
 
     def _found(self, mixtures: Mixtures, sound: Sequence[Sequence[int]]) -> Iterator[Row]:
         """The similarities of pairs, or the mixtures of sentences, by their places."""

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from app import bulk, cli
+from app import bulk, cli, failures
 from app.client import Client
 from app.engine import Encoder
 from app.server import create_app
@@ -84,6 +84,7 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["rank", "a"], "Give sentences, or --file."),
         (["rank", "a", "b", "--out", "x.npy"], ".jsonl, .parquet."),
         (["rank", " ", "b"], "query is empty: the model finds no words in it."),
+        (["score", ".", "x", "--workers", "2"], "--workers is for --engine ray"),
     ],
 )
 def test_failures_are_one_sentence(
@@ -98,7 +99,7 @@ def test_failures_are_one_sentence(
 
 
 def test_measure_says_how_fast_the_model_is(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "measure", "--seconds", "0.01", "--provider", "cpu")
+    code, out, err = run(capsys, "measure", "--seconds", "0", "--provider", "cpu")
     assert (code, err) == (0, "")
     what, heading, *rows = out.splitlines()
     assert what.startswith("tiny:fp32 on cpu: batches of 256 tokens, ")
@@ -371,7 +372,7 @@ def test_a_missing_extra_is_named(module: str, extra: str) -> None:
     with pytest.raises(
         SystemExit, match=rf"this needs {module}: pip install 'lattemix\[{extra}\]'"
     ):
-        cli.complete(command, "lattemix")
+        failures.complete(command, "lattemix")
 
 
 def test_a_bug_is_not_dressed_up_as_a_missing_extra() -> None:
@@ -379,4 +380,4 @@ def test_a_bug_is_not_dressed_up_as_a_missing_extra() -> None:
         raise ModuleNotFoundError("No module named 'typo'", name="typo")
 
     with pytest.raises(ModuleNotFoundError, match="typo"):
-        cli.complete(command, "lattemix")
+        failures.complete(command, "lattemix")

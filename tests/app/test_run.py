@@ -1,6 +1,7 @@
 """A real server process, or a server in a thread, from its start to its end."""
 
 import asyncio
+import errno
 import signal
 import socket
 import threading
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from app import run
 from app.engine.tokenization import Tokens
-from app.run import _bind, _Server
+from app.run import _bind, _listen, _Server
 from app.server import create_app
 from app.settings import Settings
-from model_store import Store
+from model_store import LatteMixError, Store
 from tests.app.conftest import failure, serving
 
 
@@ -166,9 +168,33 @@ def test_half_a_body_does_not_hold_up_the_end(settings: Settings) -> None:
     assert b"The service stopped before this was done" in answer
 
 
-def test_nobody_can_connect_before_there_is_a_model(settings: Settings) -> None:
-    with _bind(settings.model_copy(update={"port": 0})) as bound, socket.socket() as client:
-        assert client.connect_ex(bound.getsockname()) != 0
+def test_nobody_can_connect_before_there_is_a_model(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    reached: list[int] = []
+
+    def loading(settings: Settings) -> None:
+        with socket.socket() as client:
+            reached.append(client.connect_ex(address))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "create_app", loading)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(settings.model_copy(update={"port": address[1]}))
+    assert reached == [errno.ECONNREFUSED]
+
+
+def test_a_port_that_another_takes_meanwhile_is_named(settings: Settings) -> None:
+    settings = settings.model_copy(update={"port": 0})
+    with _bind(settings) as first:
+        settings = settings.model_copy(update={"port": first.getsockname()[1]})
+        with _bind(settings) as second:
+            _listen(first, settings)
+            with pytest.raises(LatteMixError, match=r"Cannot listen on .*: Address already in use"):
+                _listen(second, settings)
 
 
 def test_headers_that_do_not_end_are_refused(server: str) -> None:

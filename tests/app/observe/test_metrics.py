@@ -133,6 +133,13 @@ def test_info_says_what_runs() -> None:
     assert value(metrics, "info", **labels) == 1
 
 
+def test_the_process_is_measured_too() -> None:
+    families = {f.name: f for f in text_string_to_metric_families(Metrics().render().decode())}
+    for name in ("process_resident_memory_bytes", "process_start_time_seconds"):
+        (sample,) = families[name].samples
+        assert sample.value > 0
+
+
 def test_two_services_in_one_process_do_not_share_counts() -> None:
     first, second = Metrics(), Metrics()
     first.observe_batch(1, 1, 1, 0.1)

@@ -76,7 +76,8 @@ def test_the_files_of_a_directory_are_cut_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/x.csv", "a.jsonl", "c.parquet"):
         WRITERS[f"x{Path(name).suffix}"](tmp_path / name)
-    for name in ("_SUCCESS", ".a.jsonl.crc"):
+    (tmp_path / "_temporary").mkdir()
+    for name in ("_SUCCESS", ".a.jsonl.crc", "_temporary/x.csv"):
         (tmp_path / name).write_text("not for us")
     shards = cut(sources(tmp_path), task(20))
     assert [(Path(shard.path).name, shard.rows) for shard in shards] == [
@@ -105,11 +106,15 @@ def test_an_error_deep_in_a_file_has_its_own_line(tmp_path: Path) -> None:
     [
         ("x.csv", "a,b\n1,2\n", "expected columns named Question, answer; found a, b."),
         ("x.csv", "question,answer\n1,2\n", "Question, answer; found question, answer."),
-        ("x.jsonl", '["1", "2"]\n', "line 1: expected an object with Question, answer as strings."),
+        (
+            "x.jsonl",
+            '["1", "2"]\n',
+            "line 1: expected an object with Question, answer; Question and answer as strings.",
+        ),
         ("x.jsonl", '{"Question": "1", "answer": null}\n', "line 1: expected an object with"),
         ("x.txt", "1\n", "pairs are read from .csv, .tsv, .jsonl, .parquet"),
-        ("x.csv", "Question,answer\n", "There are no rows."),
-        ("x.csv", "", "There are no rows."),
+        ("x.csv", "Question,answer\n", "There are no rows in "),
+        ("x.csv", "", "There are no rows in "),
     ],
 )
 def test_wrong_columns_are_named(tmp_path: Path, name: str, content: str, says: str) -> None:
@@ -124,3 +129,49 @@ def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(LatteMixError, match=r"holds no files\.$"):
         sources(tmp_path)
+
+
+def test_a_link_to_a_directory_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/link").symlink_to(tmp_path / "there")
+    with pytest.raises(LatteMixError, match=r"in/link is a link to a directory: score that one"):
+        sources(tmp_path / "in")
+
+
+def test_a_link_to_a_file_has_its_own_kind(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_text("Question,answer\n1,2\n")
+    (tmp_path / "x.csv").symlink_to(tmp_path / "blob")
+    assert len(cut(sources(tmp_path / "x.csv"), task(5))) == 1
+    (tmp_path / "y.csv").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        sources(tmp_path)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("Question,answer,answer\n1,2,3\n")
+    parquet.write_table(
+        pyarrow.table([["1"], ["2"], ["3"]], names=["Question", "answer", "answer"]),
+        tmp_path / "x.parquet",
+    )
+    for name in ("x.csv", "x.parquet"):
+        with pytest.raises(LatteMixError, match="found Question, answer, answer"):
+            cut(sources(tmp_path / name), task(5))
+
+
+def test_text_of_parquet_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    wrong = pyarrow.array([b"a\xff"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"Question": wrong, "answer": ["1"]}), tmp_path / "x.parquet")
+    with pytest.raises(LatteMixError, match=r"x\.parquet cannot be read as Parquet: .*utf-8"):
+        cut(sources(tmp_path / "x.parquet"), task(5))
+
+
+def test_what_is_kept_is_the_text_of_anything(tmp_path: Path) -> None:
+    columns = {"a": ["x"], "b": ["y"], "n": [7], "f": pyarrow.array([0.1], pyarrow.float32())}
+    columns |= {"when": pyarrow.array([1], pyarrow.timestamp("ns")), "list": [[1, None]]}
+    columns |= {"none": pyarrow.array([None], pyarrow.int64()), "yes": [True]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
+    shape = columns_named(("a", "b"), ("n", "f", "when", "list", "none", "yes"))
+    ((*_, n, f, when, several, none, yes),) = Table(tmp_path / "x.parquet", shape)
+    assert (n, f, several, none, yes) == ("7", "0.1", "[1, null]", None, "true")
+    assert when.startswith("1970-01-01 00:00:00.000000001")

@@ -30,7 +30,7 @@ def test_ray_gives_the_numbers_of_this_process(
 ) -> None:
     def run(name: str, engine: Local | OnRay) -> pyarrow.Table:
         tally = score(
-            source, tmp_path / name, ("a", "b"), (), ("cosine", "js"), "parquet", 7, engine
+            source, tmp_path / name, ("a", "b"), (), ("cosine", "js"), "parquet", 7, lambda: engine
         )
         assert (tally.rows, tally.refused) == (30, 3)
         return parquet.read_table(tmp_path / name)

@@ -14,9 +14,10 @@ from pyarrow import parquet
 from app import cli, similarity
 from app.engine import Encoder
 from app.score import Local, score
+from app.score.folder import Folder
 from app.score.worker import Worker
 from app.settings import Settings
-from model_store import LatteMixError, Store
+from model_store import Artifact, LatteMixError, Store
 from tests.conftest import SENTENCES
 
 PAIRS = [(SENTENCES[i % 10], SENTENCES[i * 7 % 10]) for i in range(25)]
@@ -37,7 +38,7 @@ def run(settings: Settings) -> Run:
 
     def run(source: Path, output: Path, **changed: Any) -> Any:
         usual = {"columns": ("a", "b"), "keep": (), "metrics": ("cosine", "js"), "parts": "parquet"}
-        asked = usual | {"shard_rows": 10, "engine": Local(settings)} | changed
+        asked = usual | {"shard_rows": 10, "start": lambda: Local(settings)} | changed
         return score(source, output, **asked)
 
     return run
@@ -134,9 +135,10 @@ def test_what_was_finished_is_not_done_again(
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"metrics": ("js",)}, r"was begun with another metrics \(cosine,js\): go on with"),
-        ({"columns": ("b", "a")}, r"another columns \(a,b\)"),
-        ({"shard_rows": 5}, r"another shard rows \(10\)"),
+        ({"metrics": ("js",)}, r"was begun with --metrics cosine,js: go on with the same, or"),
+        ({"columns": ("b", "a")}, r"--columns a,b:"),
+        ({"keep": ("id",)}, r"--keep of nothing:"),
+        ({"shard_rows": 5}, r"--shard-rows 10:"),
         ({}, "other input files, or they have changed since"),
     ],
 )
@@ -168,7 +170,8 @@ def test_rows_without_words_cost_only_themselves(tmp_path: Path, run: Run) -> No
     rows = [("a dog", "a dog"), ("", "a dog"), ("a dog", " "), ("a dog", "dog " * 40)]
     tally = run(write(tmp_path / "x.parquet", rows), tmp_path / "out", parts="jsonl")
     reason = "a is empty: the model finds no words in it."
-    assert (tally.rows, tally.refused, tally.first_reason, tally.truncated) == (4, 2, reason, 1)
+    assert (tally.rows, tally.refused, tally.truncated) == (4, 2, 1)
+    assert tally.first_reason == f"{tmp_path / 'x.parquet'}, row 2: {reason}"
     lines = (tmp_path / "out" / "part-00001-of-00001.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert found[0]["cosine"] == pytest.approx(1)
@@ -193,16 +196,12 @@ def test_only_rows_without_words(tmp_path: Path, run: Run) -> None:
         (PAIRS, {"columns": ("a", "js")}, "would have two columns 'js': name others"),
         (PAIRS, {"keep": ("error",)}, "would have two columns 'error': name others"),
         (PAIRS, {"keep": ("n",)}, r"expected columns named a, b, n; found a, b, id\.$"),
-        (PAIRS, {"metrics": ("centred",)}, None),
     ],
 )
 def test_a_mistake_is_found_before_the_work(
-    tmp_path: Path, run: Run, rows: Any, changed: dict[str, Any], says: str | None
+    tmp_path: Path, run: Run, rows: Any, changed: dict[str, Any], says: str
 ) -> None:
     source = write(tmp_path / "x.parquet", rows)
-    if says is None:
-        assert run(source, tmp_path / "out", **changed).rows == 25
-        return
     with pytest.raises(LatteMixError, match=says):
         run(source, tmp_path / "out", **changed)
     assert names(tmp_path) == ["x.parquet"]
@@ -227,6 +226,94 @@ def test_results_are_not_overwritten(tmp_path: Path, run: Run) -> None:
         run(source, tmp_path / "out")
     with pytest.raises(LatteMixError, match="there is no directory"):
         run(source, tmp_path / "none" / "out")
+
+
+def test_a_metric_that_the_model_lacks_is_named(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Artifact, "centre", None)
+    with pytest.raises(LatteMixError, match="'centred' needs a model that carries a centre"):
+        run(write(tmp_path / "x.parquet"), tmp_path / "out", metrics=("centred",))
+    assert names(tmp_path) == ["x.parquet"]
+
+
+def test_results_are_not_written_into_what_is_read(tmp_path: Path, run: Run) -> None:
+    write(tmp_path / "x.parquet")
+    with pytest.raises(LatteMixError, match=r"is in .*, which is read: choose another place"):
+        run(tmp_path, tmp_path / "out")
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, run: Run) -> None:
+    source, output = write(tmp_path / "x.parquet"), tmp_path / "out"
+    with Folder(output).held(), pytest.raises(LatteMixError, match="Another run is at work in"):
+        run(source, output)
+    assert run(source, output).rows == 25, "it is free again"
+
+
+@pytest.mark.parametrize("damage", ["part", "tally"])
+def test_a_shard_that_was_lost_is_done_again(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    source = write(tmp_path / "x.parquet")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Folder, "finish", lambda *_: None)
+        run(source, tmp_path / "out")
+    if damage == "part":
+        (tmp_path / "out.partial/part-00002-of-00003.parquet").unlink()
+    else:
+        (tmp_path / "out.partial/_part-00002-of-00003.parquet.json").write_text("")
+    assert run(source, tmp_path / "out").rows == 25
+    assert parquet.read_table(tmp_path / "out").num_rows == 25
+
+
+def test_a_stop_while_finishing_leaves_the_whole(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "x.parquet")
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "rename", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, tmp_path / "out")
+    with pytest.raises(LatteMixError, match="was begun with --metrics cosine,js"):
+        run(source, tmp_path / "out", metrics=("js",))
+    assert run(source, tmp_path / "out").rows == 25
+
+
+def test_a_file_that_changes_meanwhile_gives_no_results(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "x.parquet")
+    do = Worker.__call__
+
+    def then_changed(worker: Worker, shard: Any) -> Any:
+        tally = do(worker, shard)
+        write(source, PAIRS[::-1])
+        return tally
+
+    monkeypatch.setattr(Worker, "__call__", then_changed)
+    with pytest.raises(LatteMixError, match="was changed while it was being read: begin anew"):
+        run(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_many_different_empty_texts_are_found_at_once(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    encode = Encoder.encode
+
+    def counted(encoder: Encoder, texts: Sequence[str]) -> Any:
+        calls.append(len(texts))
+        return encode(encoder, texts)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    rows = [("a dog", " " * i) for i in range(50)]
+    assert run(write(tmp_path / "x.parquet", rows), tmp_path / "out", shard_rows=50).refused == 50
+    assert calls == [51, 1]
 
 
 def test_another_model_under_the_name_is_refused(
@@ -273,4 +360,4 @@ def test_the_command_says_what_it_did(
         f"{output} is complete: 2 rows.",
         "Note: 1 sentences were longer than the model reads, and cut.",
     ]
-    assert ("1 rows were refused, the first because: b is empty" in said[-1]) == refused
+    assert (f"refused, the first because: {source}, row 2: b is empty" in said[-1]) == refused
