@@ -1,51 +1,19 @@
-"""`lattemix score` in this process: the numbers, and what a stop and a mistake leave behind."""
+"""`lattemix score` in this process: the numbers, and what is said of a mistake."""
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 import pytest
 from pyarrow import parquet
 
 from app import cli, similarity
 from app.engine import Encoder
-from app.score import Local, score
-from app.score.folder import Folder
-from app.score.worker import Worker
-from app.settings import Settings
 from model_store import Artifact, LatteMixError, Store
-from tests.conftest import SENTENCES
-
-PAIRS = [(SENTENCES[i % 10], SENTENCES[i * 7 % 10]) for i in range(25)]
-
-
-def write(path: Path, rows: Sequence[tuple[Any, Any]] = PAIRS) -> Path:
-    a, b = zip(*rows, strict=True)
-    parquet.write_table(pyarrow.table({"a": a, "b": b, "id": range(len(rows))}), path)
-    return path
-
-
-Run = Callable[..., Any]
-
-
-@pytest.fixture
-def run(settings: Settings) -> Run:
-    """Score as asked, with this of it changed."""
-
-    def run(source: Path, output: Path, **changed: Any) -> Any:
-        usual = {"columns": ("a", "b"), "keep": (), "metrics": ("cosine", "js"), "parts": "parquet"}
-        asked = usual | {"shard_rows": 10, "start": lambda: Local(settings)} | changed
-        return score(source, output, **asked)
-
-    return run
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(file.name for file in directory.iterdir())
+from tests.app.score.conftest import PAIRS, Run, names, write
 
 
 def test_every_pair_is_scored_as_the_encoder_does(
@@ -104,68 +72,6 @@ def test_the_results_are_of_the_inputs_kind(tmp_path: Path, run: Run, kind: str)
     assert names(tmp_path / "out") == ["_score.json", f"part-00001-of-00001.{kind}"]
 
 
-def test_what_was_finished_is_not_done_again(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path / "x.parquet")
-    run(source, tmp_path / "whole")
-    do = Worker.__call__
-    done: list[str] = []
-
-    def until_the_second(worker: Worker, shard: Any) -> Any:
-        if len(done) == 1:
-            # As a kill in the middle of the second would leave it.
-            (tmp_path / "out.partial" / f".{shard.part}.1.part").write_text("half")
-            raise KeyboardInterrupt
-        done.append(shard.part)
-        return do(worker, shard)
-
-    monkeypatch.setattr(Worker, "__call__", until_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        run(source, tmp_path / "out")
-    assert not (tmp_path / "out").exists(), "it would look complete"
-    monkeypatch.setattr(Worker, "__call__", lambda worker, s: done.append(s.part) or do(worker, s))
-    assert run(source, tmp_path / "out").rows == 25
-    assert done == [f"part-0000{i}-of-00003.parquet" for i in (1, 2, 3)]
-    assert names(tmp_path / "out") == names(tmp_path / "whole")
-    assert parquet.read_table(tmp_path / "out").equals(parquet.read_table(tmp_path / "whole"))
-    assert not (tmp_path / "out.partial").exists()
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"metrics": ("js",)}, r"was begun with --metrics cosine,js: go on with the same, or"),
-        ({"columns": ("b", "a")}, r"--columns a,b:"),
-        ({"keep": ("id",)}, r"--keep of nothing:"),
-        ({"shard_rows": 5}, r"--shard-rows 10:"),
-        ({}, "other input files, or they have changed since"),
-    ],
-)
-def test_it_goes_on_only_with_the_same(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], says: str
-) -> None:
-    source = write(tmp_path / "x.parquet")
-
-    def stopped(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Worker, "__call__", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        run(source, tmp_path / "out")
-    if not changed:
-        write(source, PAIRS[:20])
-    with pytest.raises(LatteMixError, match=says):
-        run(source, tmp_path / "out", **changed)
-
-
-def test_a_damaged_plan_is_named(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "_plan.json").write_text("{}")
-    with pytest.raises(LatteMixError, match=r"_plan.json is damaged: remove .*out.partial\.$"):
-        run(write(tmp_path / "x.parquet"), tmp_path / "out")
-
-
 def test_rows_without_words_cost_only_themselves(tmp_path: Path, run: Run) -> None:
     rows = [("a dog", "a dog"), ("", "a dog"), ("a dog", " "), ("a dog", "dog " * 40)]
     tally = run(write(tmp_path / "x.parquet", rows), tmp_path / "out", parts="jsonl")
@@ -219,15 +125,6 @@ def test_a_corrupt_file_is_found_before_the_work(tmp_path: Path, run: Run) -> No
     assert names(tmp_path) == ["in"]
 
 
-def test_results_are_not_overwritten(tmp_path: Path, run: Run) -> None:
-    source = write(tmp_path / "x.parquet")
-    run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match=r"out is there already: remove it, or choose another"):
-        run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match="there is no directory"):
-        run(source, tmp_path / "none" / "out")
-
-
 def test_a_metric_that_the_model_lacks_is_named(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,63 +138,6 @@ def test_results_are_not_written_into_what_is_read(tmp_path: Path, run: Run) -> 
     write(tmp_path / "x.parquet")
     with pytest.raises(LatteMixError, match=r"is in .*, which is read: choose another place"):
         run(tmp_path, tmp_path / "out")
-
-
-def test_two_runs_do_not_share_a_folder(tmp_path: Path, run: Run) -> None:
-    source, output = write(tmp_path / "x.parquet"), tmp_path / "out"
-    with Folder(output).held(), pytest.raises(LatteMixError, match="Another run is at work in"):
-        run(source, output)
-    assert run(source, output).rows == 25, "it is free again"
-
-
-@pytest.mark.parametrize("damage", ["part", "tally"])
-def test_a_shard_that_was_lost_is_done_again(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    source = write(tmp_path / "x.parquet")
-    with monkeypatch.context() as stopped:
-        stopped.setattr(Folder, "finish", lambda *_: None)
-        run(source, tmp_path / "out")
-    if damage == "part":
-        (tmp_path / "out.partial/part-00002-of-00003.parquet").unlink()
-    else:
-        (tmp_path / "out.partial/_part-00002-of-00003.parquet.json").write_text("")
-    assert run(source, tmp_path / "out").rows == 25
-    assert parquet.read_table(tmp_path / "out").num_rows == 25
-
-
-def test_a_stop_while_finishing_leaves_the_whole(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path / "x.parquet")
-
-    def stopped(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as context:
-        context.setattr(Path, "rename", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match="was begun with --metrics cosine,js"):
-        run(source, tmp_path / "out", metrics=("js",))
-    assert run(source, tmp_path / "out").rows == 25
-
-
-def test_a_file_that_changes_meanwhile_gives_no_results(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path / "x.parquet")
-    do = Worker.__call__
-
-    def then_changed(worker: Worker, shard: Any) -> Any:
-        tally = do(worker, shard)
-        write(source, PAIRS[::-1])
-        return tally
-
-    monkeypatch.setattr(Worker, "__call__", then_changed)
-    with pytest.raises(LatteMixError, match="was changed while it was being read: begin anew"):
-        run(source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_many_different_empty_texts_are_found_at_once(
@@ -314,30 +154,6 @@ def test_many_different_empty_texts_are_found_at_once(
     rows = [("a dog", " " * i) for i in range(50)]
     assert run(write(tmp_path / "x.parquet", rows), tmp_path / "out", shard_rows=50).refused == 50
     assert calls == [51, 1]
-
-
-def test_another_model_under_the_name_is_refused(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.score.worker.digest", lambda _: "another")
-    with pytest.raises(LatteMixError, match="holds another tiny:fp32 here than where the work"):
-        run(write(tmp_path / "x.parquet"), tmp_path / "out")
-
-
-def test_a_file_that_shrinks_meanwhile_is_refused(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(tmp_path / "x.parquet")
-    do = Worker.__call__
-
-    def after_a_change(worker: Worker, shard: Any) -> Any:
-        write(source, PAIRS[:15])
-        return do(worker, shard)
-
-    monkeypatch.setattr(Worker, "__call__", after_a_change)
-    with pytest.raises(LatteMixError, match="was changed while it was being read"):
-        run(source, tmp_path / "out")
-    assert not [name for name in names(tmp_path / "out.partial") if "00002" in name]
 
 
 @pytest.mark.parametrize("refused", [False, True])
