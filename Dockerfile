@@ -33,11 +33,6 @@ ARG PRECISIONS=fp16,fp32
 RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
 
-FROM build AS model-train
-ARG PRECISIONS=fp32,fp16,int8
-RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
-
 # Tests of the packages and ONNX Runtime's offline tools, which nothing here imports, are 27 MB.
 FROM base AS packages-cpu
 COPY requirements/cpu.txt requirements/
@@ -65,6 +60,7 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=build,sour
     && /opt/lattemix/bin/pip uninstall --yes lattemix
 
 # tini forwards signals from the first moment on, and reaps what the health check leaves behind.
+# /store is the user's own, and so a new volume mounted there is.
 FROM python:3.11-slim-bookworm AS runtime
 # No version of tini: Debian keeps only the newest.
 # hadolint ignore=DL3008
@@ -72,41 +68,38 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* \
     && groupadd --gid 10001 lattemix \
-    && useradd --uid 10001 --gid 10001 --no-create-home --no-log-init lattemix
+    && useradd --uid 10001 --gid 10001 --no-create-home --no-log-init lattemix \
+    && install --directory --owner 10001 --group 10001 /store
 ARG VERSION=0.1.0
-ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Latte-Mix" \
       org.opencontainers.image.description="Semantic similarity with latent categorical mixtures" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION"
-ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 LATTEMIX_STORE=/models
+      org.opencontainers.image.version="$VERSION"
+ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 FROM runtime AS train
-ENV XDG_CACHE_HOME=/work/.cache
+ENV LATTEMIX_STORE=/store XDG_CACHE_HOME=/work/.cache
 COPY --from=packages-train /opt/lattemix /opt/lattemix
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl \
     && install --directory --owner 10001 --group 10001 /work
-COPY --from=model-train --chown=10001:10001 /models /models
 USER 10001
 WORKDIR /work
 ENTRYPOINT ["tini", "--", "lattemix-train"]
 CMD ["--help"]
 
 FROM runtime AS serve
-ENV LATTEMIX_HOST=0.0.0.0 LATTEMIX_PORT=8000
+ENV LATTEMIX_HOST=0.0.0.0 LATTEMIX_PORT=8000 LATTEMIX_STORE=/models
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --start-interval=1s --retries=3 CMD \
     ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"LATTEMIX_PORT\"]}/ready', timeout=2)"]
 ENTRYPOINT ["tini", "--", "lattemix"]
 CMD ["serve"]
 
-# /models is the user's own, and so a new volume mounted there is.
 FROM serve AS gpu
 ENV LATTEMIX_PROVIDER=cuda
 COPY --from=packages-gpu /opt/lattemix /opt/lattemix
-COPY --from=model-gpu --chown=10001:10001 /models /models
+COPY --from=model-gpu /models /models
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl
 USER 10001
@@ -114,7 +107,7 @@ USER 10001
 FROM serve AS cpu
 ENV LATTEMIX_PROVIDER=cpu
 COPY --from=packages-cpu /opt/lattemix /opt/lattemix
-COPY --from=model-cpu --chown=10001:10001 /models /models
+COPY --from=model-cpu /models /models
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl
 USER 10001

@@ -83,12 +83,18 @@ def test_each_image_asks_for_its_own_device() -> None:
     assert variables("gpu")["LATTEMIX_PROVIDER"] == "cuda"
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_an_image_serves_the_model_inside(target: str) -> None:
+    (copied,) = [rest for name, rest in image(target) if name == "COPY" and "/models" in rest]
+    assert variables(target)["LATTEMIX_STORE"] == copied.split()[-1] == "/models"
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_store_is_the_users_own(target: str) -> None:
     """So that a new volume mounted there is, too."""
-    (copied,) = [rest for name, rest in image(target) if name == "COPY" and "/models" in rest]
-    assert "--chown=10001:10001" in copied
-    assert variables(target)["LATTEMIX_STORE"] == copied.split()[-1] == "/models"
+    run = next(rest for name, rest in image(target) if name == "RUN")
+    assert run.endswith("install --directory --owner 10001 --group 10001 /store")
+    assert variables("train")["LATTEMIX_STORE"] == "/store"
 
 
 def test_packages_are_installed_from_locks_by_hash() -> None:

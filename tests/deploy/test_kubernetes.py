@@ -170,6 +170,13 @@ def test_selectors_match_the_pods() -> None:
         assert selector.items() <= DEPLOYMENT["template"]["metadata"]["labels"].items()
 
 
+def test_the_job_is_the_one_that_alerts_and_dashboard_ask_for() -> None:
+    label = read("components/podmonitor/podmonitor.yaml")["spec"]["jobLabel"]
+    scrapes = read("../monitoring/prometheus.yml")["scrape_configs"]
+    jobs = {scrape["job_name"] for scrape in scrapes}
+    assert DEPLOYMENT["template"]["metadata"]["labels"][label] in jobs
+
+
 def test_autoscalers_exclude_each_other_and_know_what_they_scale() -> None:
     hpa = read("components/hpa/horizontalpodautoscaler.yaml")["spec"]
     keda = read("components/keda/scaledobject.yaml")["spec"]
