@@ -63,11 +63,10 @@ class OnRay:
         """Stream the shards through the workers; what a lost one was doing is done again."""
         import ray
 
-        on_gpu = self.device == "cuda"
         # A worker has one core, so its model has one thread; and no business with keys.
         own: dict[str, Any] = {"threads": 1, "api_keys": (), "api_keys_file": None}
-        if not on_gpu:
-            own["provider"] = "cpu"
+        if self.settings.provider == "auto":
+            own["provider"] = self.device  # and not, unnoticed, another
         ray.data.DataContext.get_current().enable_progress_bars = False  # there is ours
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         items = [{"shard": shard.model_dump_json()} for shard in shards]
@@ -76,7 +75,7 @@ class OnRay:
             fn_constructor_args=(task, folder, self.settings.model_copy(update=own)),
             batch_size=1,
             num_cpus=1,
-            num_gpus=1 if on_gpu else None,
+            num_gpus=1 if self.device == "cuda" else None,
             compute=ray.data.ActorPoolStrategy(size=min(self._workers, len(items))),
         )
         for row in done.iter_rows():
