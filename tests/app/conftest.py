@@ -32,7 +32,7 @@ def server(store: Store) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster of two cores, in this machine."""
     import ray
