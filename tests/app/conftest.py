@@ -37,7 +37,11 @@ def ray_cluster() -> Iterator[None]:
     """A Ray cluster of two cores, in this machine."""
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    small = 100_000_000  # bytes; else a third of the machine's memory
+    ray.init(
+        num_cpus=2, object_store_memory=small, include_dashboard=False, configure_logging=False
+    )
     yield
     ray.shutdown()
 
