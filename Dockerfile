@@ -33,22 +33,17 @@ ARG PRECISIONS=fp16,fp32
 RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
 
-# Tests of the packages and ONNX Runtime's offline tools, which nothing here imports, are 27 MB.
 FROM base AS packages-cpu
 COPY requirements/cpu.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/lattemix \
-    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/cpu.txt \
-    && find /opt/lattemix -type d \( -name tests -o -path '*/onnxruntime/transformers' \
-       -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \) -prune -exec rm -r {} +
+    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/cpu.txt
 
 FROM base AS packages-gpu
 COPY requirements/gpu.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/lattemix \
-    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/gpu.txt \
-    && find /opt/lattemix -type d \( -name tests -o -path '*/onnxruntime/transformers' \
-       -o -path '*/onnxruntime/quantization' -o -path '*/onnxruntime/tools' \) -prune -exec rm -r {} +
+    && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/gpu.txt
 
 # torch is built for one CUDA or another under the same version, so this has no hashes. pip stays:
 # it fetches backbones.
@@ -78,13 +73,13 @@ LABEL org.opencontainers.image.title="Latte-Mix" \
 ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 FROM runtime AS train
-ENV LATTEMIX_STORE=/store XDG_CACHE_HOME=/work/.cache
+ENV LATTEMIX_STORE=/store XDG_CACHE_HOME=/training/.cache
 COPY --from=packages-train /opt/lattemix /opt/lattemix
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl \
-    && install --directory --owner 10001 --group 10001 /work
+    && install --directory --owner 10001 --group 10001 /training
 USER 10001
-WORKDIR /work
+WORKDIR /training
 ENTRYPOINT ["tini", "--", "lattemix-train"]
 CMD ["--help"]
 

@@ -182,16 +182,16 @@ def score(
     """Score or embed files that fit no memory; run it again to go on where it was stopped."""
     wanted = _chosen(metrics, list[Metric], "--metrics")
     settings = load_settings(model=model, store=store)
-    from app import score as bulk
+    from app import score as scoring
 
     if engine == "local" and workers is not None:
         raise LatteMixError("--workers is for --engine ray; --engine local has all cores.")
 
-    def start() -> bulk.Local | bulk.OnRay:
-        return bulk.Local(settings) if engine == "local" else bulk.OnRay(settings, workers)
+    def start() -> scoring.Local | scoring.OnRay:
+        return scoring.Local(settings) if engine == "local" else scoring.OnRay(settings, workers)
 
     names, kept = _listed(columns), _listed(keep)
-    tally = bulk.score(source, output, names, kept, wanted, parts, shard_rows, start)
+    tally = scoring.score(source, output, names, kept, wanted, parts, shard_rows, start)
     _tell(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
         _tell(f"Note: {tally.truncated:,} sentences were longer than the model reads, and cut.")

@@ -7,12 +7,16 @@ import pytest
 
 from app.engine import Engine
 from app.engine import engine as engine_module
-from app.engine.errors import (
-    InferenceError,
-    UnavailableError,
-)
+from app.engine.errors import InferenceError, UnavailableError
 from app.settings import Settings
 from tests.app.engine.conftest import Gated, held, run, trace, until
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks the model every time, and does not wait for it."""
+    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
 
 
 def test_ready_asks_the_model(
@@ -45,12 +49,8 @@ def test_a_failure_makes_ready_ask_again(engine: Engine, gated: Gated) -> None:
     run(scenario)
 
 
-def test_a_model_that_hangs_is_not_ready(
-    engine: Engine, gated: Gated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
-
+@pytest.mark.usefixtures("impatient")
+def test_a_model_that_hangs_is_not_ready(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         with pytest.raises(UnavailableError, match="has not answered"):
@@ -62,11 +62,8 @@ def test_a_model_that_hangs_is_not_ready(
     run(scenario)
 
 
-def test_a_full_queue_that_hangs_is_not_ready(
-    gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
+@pytest.mark.usefixtures("impatient")
+def test_a_full_queue_that_hangs_is_not_ready(gated: Gated, settings: Settings) -> None:
     engine = Engine(gated, settings.model_copy(update={"max_waiting_tokens": 1}))
 
     async def scenario() -> None:
