@@ -35,8 +35,12 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         wanted = _providers(provider, device_id)
+        # On a CPU a sum and a norm are several times faster than the operator that does both.
+        apart = ["SkipLayerNormFusion"] if wanted == [_EXECUTION_PROVIDERS["cpu"]] else None
         try:
-            self._session = ort.InferenceSession(artifact.model, options, providers=wanted)
+            self._session = ort.InferenceSession(
+                artifact.model, options, providers=wanted, disabled_optimizers=apart
+            )
         except Exception as error:  # ONNX Runtime's errors share no public base
             raise ArtifactError(f"ONNX Runtime cannot load {artifact.model}: {error}.") from error
         self.provider = _in_use(self._session, provider)

@@ -34,9 +34,10 @@ class Arithmetic:
         """A constant of those numbers."""
         return self.graph.constant(name, value)
 
-    def linear(self, x: str, name: str, matrix: Array) -> str:
-        """The product of x [B, S, in] and a matrix [in, out]."""
-        return self.graph.op("MatMul", x, self.weight(f"{name}.weight", matrix))
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """The product of x [B, S, in] and a matrix [in, out], and a bias [out]."""
+        product = self.graph.op("MatMul", x, self.weight(f"{name}.weight", matrix))
+        return self.graph.op("Add", product, self.weight(f"{name}.bias", bias))
 
     def look_up(self, name: str, table: Array, ids: str) -> str:
         """Rows of a table [V, H], in float32."""
@@ -93,10 +94,10 @@ class Observing(Arithmetic):
         super().__init__(graph)
         self.observed: dict[str, tuple[str, Array]] = {}
 
-    def linear(self, x: str, name: str, matrix: Array) -> str:
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
         """As in float32."""
         self.observed[name] = x, matrix
-        return super().linear(x, name, matrix)
+        return super().linear(x, name, matrix, bias)
 
     def attend(self, x: str, attention: Attention) -> str:
         """As in float32."""
@@ -129,13 +130,14 @@ class Bytes(Arithmetic):
         super().__init__(graph)
         self.ranges = ranges
 
-    def linear(self, x: str, name: str, matrix: Array) -> str:
-        """The product of x [B, S, in] and a matrix [in, out]."""
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """The product of x [B, S, in] and a matrix [in, out], and a bias [out]."""
         if name not in self.ranges:
-            return super().linear(x, name, matrix)
+            return super().linear(x, name, matrix, bias)
         x, scale, zero = self._quantise(x, name)
         weight, weight_scale, weight_zero = self._weight(name, matrix)
-        inputs = (x, weight, scale, weight_scale, zero, weight_zero)
+        kept = self.graph.constant(f"{name}.bias", bias)
+        inputs = (x, weight, scale, weight_scale, zero, weight_zero, kept)
         return self.graph.fused("MatMulIntegerToFloat", *inputs)
 
     def look_up(self, name: str, table: Array, ids: str) -> str:
@@ -151,11 +153,12 @@ class Bytes(Arithmetic):
         if attention.name not in self.ranges:
             return super().attend(x, attention)
         graph, name, mask = self.graph, attention.name, attention.mask
-        bias = graph.constant(f"{name}.bias", attention.bias)
         if attention.distance:  # which the fused operator does not take
-            query = graph.op("Split", self.linear(x, name, attention.matrix), outputs=3, axis=-1)
-            parts = (query, f"{query}_1", f"{query}_2", bias, mask, attention.distance)
+            projected = self.linear(x, name, attention.matrix, attention.bias)
+            query = graph.op("Split", projected, outputs=3, axis=-1)
+            parts = (query, f"{query}_1", f"{query}_2", "", mask, attention.distance)
             return graph.fused("MultiHeadAttention", *parts, num_heads=attention.heads)
+        bias = graph.constant(f"{name}.bias", attention.bias)
         x, scale, zero = self._quantise(x, name)
         weight, weight_scale, weight_zero = self._weight(name, attention.matrix)
         inputs = (x, weight, bias, scale, weight_scale, mask, zero, weight_zero)

@@ -93,8 +93,8 @@ def _mixture(numbers: Arithmetic, head: Head, tokens: str) -> str:
         last = index == len(layers) - 1
         # The temperature divides the logits, so it divides what makes them.
         scale = np.float32(1 / spec.temperature) if last else np.float32(1)
-        x = numbers.widen(numbers.linear(numbers.narrow(x), f"head.{index}", matrix.T * scale))
-        x = graph.op("Add", x, graph.constant(f"head.{index}.bias", bias * scale))
+        x = numbers.narrow(x)
+        x = numbers.widen(numbers.linear(x, f"head.{index}", matrix.T * scale, bias * scale))
         x = x if last else graph.op("Relu", x)
     latent = np.array([0, 0, spec.latent_dims, spec.classes])
     latent_shape = graph.constant("head.latent_shape", latent)

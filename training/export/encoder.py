@@ -13,15 +13,12 @@ def encode(numbers: Arithmetic, encoder: Architecture, layers: int, max_tokens: 
     graph, width, inner_width = numbers.graph, encoder.width, encoder.inner_width
 
     def linear(x: str, block: str, out: int, into: int) -> str:
-        """X W, without the bias: that goes into the operator that follows."""
-        return numbers.linear(x, block, encoder.get(f"{block}.weight", out, into).T)
+        matrix = encoder.get(f"{block}.weight", out, into).T
+        return numbers.linear(x, block, matrix, encoder.get(f"{block}.bias", out))
 
     def residual(x: str, skip: str, block: str) -> str:
-        """LayerNorm(x + skip + bias)."""
-        names = [f"{block}.LayerNorm.weight", f"{block}.LayerNorm.bias", f"{block}.dense.bias"]
-        weights = [graph.constant(name, encoder.get(name, width)) for name in names]
-        x = numbers.widen(x)
-        return graph.fused("SkipLayerNormalization", x, skip, *weights, epsilon=encoder.epsilon)
+        """LayerNorm(x + skip)."""
+        return _normalise(numbers, encoder, graph.op("Add", numbers.widen(x), skip), block)
 
     mask = graph.op("Cast", "attention_mask", to=TensorProto.INT32)
     distance = _distance_bias(numbers, encoder, max_tokens)
@@ -33,10 +30,8 @@ def encode(numbers: Arithmetic, encoder: Architecture, layers: int, max_tokens: 
         attended = numbers.attend(numbers.narrow(x), attention)
         attended = linear(attended, f"{block}.attention.output.dense", width, width)
         x = residual(attended, x, f"{block}.attention.output")
-        name = f"{block}.intermediate.dense"
-        inner = linear(numbers.narrow(x), name, inner_width, width)
-        bias = numbers.weight(f"{name}.bias", encoder.get(f"{name}.bias", inner_width))
-        inner = graph.fused("BiasGelu", inner, bias)
+        inner = linear(numbers.narrow(x), f"{block}.intermediate.dense", inner_width, width)
+        inner = graph.fused("Gelu", inner)
         inner = linear(inner, f"{block}.output.dense", width, inner_width)
         x = residual(inner, x, f"{block}.output")
     return x
@@ -58,10 +53,15 @@ def _embeddings(numbers: Arithmetic, encoder: Architecture) -> str:
         at = graph.op("Slice", at, start, _length(numbers), along)  # [S, H]
     else:
         at = graph.op("Gather", at, _positions(numbers, encoder.padding_id))  # [B, S, H]
-    names = [f"embeddings.LayerNorm.{part}" for part in ("weight", "bias")]
-    norm = [graph.constant(name, encoder.get(name, width)) for name in names]
-    x = graph.op("Add", words, at)
-    return graph.op("LayerNormalization", x, *norm, axis=-1, epsilon=encoder.epsilon)
+    return _normalise(numbers, encoder, graph.op("Add", words, at), "embeddings")
+
+
+def _normalise(numbers: Arithmetic, encoder: Architecture, x: str, block: str) -> str:
+    """LayerNorm, in float32."""
+    names = [f"{block}.LayerNorm.{part}" for part in ("weight", "bias")]
+    weights = [numbers.graph.constant(name, encoder.get(name, encoder.width)) for name in names]
+    epsilon = encoder.epsilon
+    return numbers.graph.op("LayerNormalization", x, *weights, axis=-1, epsilon=epsilon)
 
 
 def _length(numbers: Arithmetic) -> str:

@@ -138,7 +138,7 @@ def test_a_silent_fall_back_to_the_cpu_is_an_error(
     listed = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     start = onnxruntime.InferenceSession
 
-    def fall_back(path, options, providers):
+    def fall_back(path, options, providers, **others):
         assert providers == [
             ("CUDAExecutionProvider", {"device_id": 1}),
             "CPUExecutionProvider",
