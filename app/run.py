@@ -52,6 +52,7 @@ class _Server(uvicorn.Server):
             _ClosesWhileDraining(app, app.state.service.engine),
             http=BoundedHeaders,
             ws="none",
+            proxy_headers=False,  # nothing here asks who the client is, or by which scheme it came
             log_config=None,
             timeout_graceful_shutdown=grace,
         )

@@ -41,7 +41,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     metrics.watch(
         queue_sentences=lambda: engine.queue.sentences,
         queue_tokens=lambda: engine.queue.tokens,
-        cache_bytes=lambda: engine.cache.bytes,
+        cache_bytes=lambda: engine.cache.used_bytes,
     )
 
     @asynccontextmanager
@@ -60,6 +60,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=_DESCRIPTION,
         lifespan=lifespan,
         redoc_url=None,
+        # `Observe` does this, and says nothing of what is in a body.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = Service(settings, engine, metrics)
     errors.install(app)

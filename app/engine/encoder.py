@@ -48,6 +48,10 @@ class Encoder:
         # wait for the slowest at every operator. They cannot have several each: runs of one
         # session share its threads.
         self.parallel = usable_cores() if on_cpu and not threads else 1  # batches at once
+        # But one that has the machine to itself is done soonest on all of it.
+        self._wide = self._session
+        if self.parallel > 1:
+            self._wide = Session(artifact, provider, self.parallel, spinning=True)
         self.token_budget = token_budget or (256 * (threads or 1) if on_cpu else 16_384)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
         self._step = 1 if on_cpu else 8
@@ -94,12 +98,13 @@ class Encoder:
             raise EmptyTextError(*empty) from None
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
+        planned = list(batches([len(text.ids) for text in tokens], self.token_budget))
 
         def compute(batch: list[int]) -> None:
-            mixtures[batch] = self.run([tokens[i] for i in batch])
+            mixtures[batch] = self.run([tokens[i] for i in batch], alone=len(planned) == 1)
 
         with ThreadPoolExecutor(self.parallel) as pool:
-            for _ in pool.map(compute, batches([len(t.ids) for t in tokens], self.token_budget)):
+            for _ in pool.map(compute, planned):
                 pass  # but raise what failed
         return Encoding(
             mixtures[places] if len(places) > len(distinct) else mixtures,
@@ -122,8 +127,8 @@ class Encoder:
         """The length that a batch is brought to."""
         return min(-(-longest // self._step) * self._step, self.manifest.max_tokens)
 
-    def run(self, batch: Sequence[Tokens]) -> NDArray[np.float32]:
-        """Return the mixtures [B, L, C] of one batch."""
+    def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
+        """Return the mixtures [B, L, C] of one batch; `alone` says that no other runs beside it."""
         shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
         pool = np.zeros(shape, np.float32)
@@ -132,7 +137,8 @@ class Encoder:
             mask[row, : len(tokens.ids)] = 1
             weights = self._weigh(tokens)
             pool[row, : len(tokens.ids)] = weights / weights.sum()
-        return self._session.run(ids, mask, pool[:, None, :])[:, 0]
+        session = self._wide if alone else self._session
+        return session.run(ids, mask, pool[:, None, :])[:, 0]
 
     def _warm_up(self) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
@@ -142,7 +148,10 @@ class Encoder:
         length = self.manifest.max_tokens
         while length:
             rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
-            self.run([Tokens(self.probe.ids * length, length)] * rows)
+            batch = [Tokens(self.probe.ids * length, length)] * rows
+            self.run(batch)
+            if self._wide is not self._session:
+                self.run(batch, alone=True)
             length //= 2
 
     def _weigh(self, tokens: Tokens) -> NDArray[np.float32]:

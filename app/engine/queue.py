@@ -22,16 +22,12 @@ class Ticket:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.done: asyncio.Future[None] = loop.create_future()
-        self.found: list[NDArray[np.float32] | Sentence] = []  # in the order asked
+        self.sentences: list[Sentence] = []  # in the order asked
         self.awaited: set[Sentence] = set()
         self.inference = 0.0  # seconds in which one of its sentences was computed
         self.tokens = 0  # computed for this request, and first for it
         self._running = 0  # batches with sentences of it
         self._since = 0.0
-
-    def mixtures(self) -> NDArray[np.float32]:
-        """Every mixture [N, L, C], once all are there."""
-        return np.stack([f.mixture if isinstance(f, Sentence) else f for f in self.found])
 
     def begin(self) -> None:
         """Note that a batch of its begins; several may run at once."""
@@ -65,9 +61,9 @@ class Sentence:
 
     mixture: NDArray[np.float32]  # [L, C], once computed
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, key: bytes) -> None:
         self.tokens = tokens
-        self.key = key_of(tokens)
+        self.key = key
         self.tickets: list[Ticket] = []
 
     def __len__(self) -> int:

@@ -25,14 +25,21 @@ class Session:
     """Runs the graph: `input_ids`, `attention_mask` [B, S], `pool` [B, G, S] -> [B, G, L, C]."""
 
     def __init__(
-        self, artifact: Artifact, provider: Provider = "auto", threads: int = 0, device_id: int = 0
+        self,
+        artifact: Artifact,
+        provider: Provider = "auto",
+        threads: int = 0,
+        device_id: int = 0,
+        spinning: bool = False,
     ) -> None:
+        """`spinning` threads wait for each other busily, and so for less long, while one runs."""
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         # Batches come in many shapes; a pattern planned for each would only hold memory.
         options.enable_mem_pattern = False
-        # Threads that wait by spinning keep the event loop, and each other, off the cores.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Between runs, at the least, the cores are for others.
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.log_severity_level = 3
         wanted = _providers(provider, device_id)
         # On a CPU a sum and a norm are several times faster than the operator that does both.

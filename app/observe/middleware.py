@@ -6,7 +6,6 @@ import re
 import time
 import uuid
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.observe.metrics import Metrics
@@ -15,7 +14,7 @@ from app.observe.tracing import Tracer
 
 log = logging.getLogger("lattemix")
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _PROBES = {"/health", "/ready", "/metrics"}
 _LONGEST_PATH = 80
 _CLIENT_LEFT = 499  # nginx's number for it; HTTP has none
@@ -94,15 +93,21 @@ class Observe:
             self.tracer.record(scope, trace, status, began, seconds)
         level = _level(route, status)
         if log.isEnabledFor(level):
-            log.log(
-                level, "request", extra={"fields": _fields(scope, trace, status, seconds, fault)}
+            fields = _fields(scope, trace, status, seconds, fault)
+            # Not `log.log`, which would look for the line of code that called it.
+            log.handle(
+                log.makeRecord(
+                    log.name, level, "", 0, "request", (), None, extra={"fields": fields}
+                )
             )
 
 
 def _request_id(scope: Scope) -> str:
     """The client's own id if it is harmless everywhere we repeat it, else a new one."""
-    sent = Headers(scope=scope).get("x-request-id", "")
-    return sent if _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return uuid.uuid4().hex
 
 
 def _headers(trace: Trace, seconds: float) -> list[tuple[bytes, bytes]]:

@@ -1,8 +1,9 @@
 """What the endpoints share: the loaded service, and a request's way to the model."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -54,41 +55,41 @@ class Call:
     service: Service
     request: Request
     trace: Trace
+    started: float = field(default_factory=time.monotonic)
 
     async def encode(
         self,
-        field: str,
+        name: str,
         texts: Sequence[str],
         place: Callable[[int], str],
         options: Cuttable | Uncut,
     ) -> Encoding:
-        """Encode a field's texts, naming by `place` the i-th if it cannot be."""
-        self._check(field, texts, place)
-        engine = self.service.engine
-        work = engine.encode(
-            texts, self.trace, bool(options.truncate), options.truncation_direction
-        )
+        """Encode the texts of a field, naming by `place` the i-th if it cannot be."""
+        self._check(name, texts, place)
+        truncate, cut = bool(options.truncate), options.truncation_direction
         try:
-            return await self._while_awaited(work)
+            return await self.service.engine.encode(
+                texts, self.trace, truncate, cut, self._while_awaited
+            )
         except EmptyTextError as error:
             raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
         except TooLongError as error:
             raise ApiError("TooLarge", f"{place(error.index)} {error.reason}.") from error
 
     async def compute(self, job: Callable[[], T]) -> T:
-        """Score and write, away from the event loop."""
-        return await self.service.engine.compute(job)
+        """Score and write what was encoded, away from the event loop if it is much."""
+        return await self.service.engine.compute(job, self.trace.sentences)
 
-    def _check(self, field: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
+    def _check(self, name: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
         """Refuse no texts, too many, or too long ones, before the tokenizer sees them."""
         if not texts:
-            raise ApiError("Empty", f"{field} is empty: send at least one.")
+            raise ApiError("Empty", f"{name} is empty: send at least one.")
         settings = self.service.settings
         most, longest = settings.max_inputs, settings.max_characters
         if len(texts) > most:
             raise ApiError(
                 "TooLarge",
-                f"{field} holds {len(texts):,} sentences, more than the {most:,} of "
+                f"{name} holds {len(texts):,} sentences, more than the {most:,} of "
                 "LATTEMIX_MAX_INPUTS: send several requests, or raise it.",
             )
         for index, text in enumerate(texts):
@@ -99,16 +100,17 @@ class Call:
                     "LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
                 )
 
-    async def _while_awaited(self, work: Coroutine[Any, Any, T]) -> T:
-        """Work until it is done, its time is over, or the client has left."""
-        task = asyncio.ensure_future(work)
+    async def _while_awaited(self, work: asyncio.Future[T]) -> T:
+        """Wait until it is done, the request's time is over, or the client has left."""
         # The body has been read; what comes now is that the client is gone.
         gone = asyncio.ensure_future(self.request.receive())
+        either: set[asyncio.Future[Any]] = {work, gone}
         seconds = self.service.settings.request_timeout
+        left = self.started + seconds - time.monotonic()
         try:
-            await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
             if gone.done():
                 raise ClientDisconnect
             raise ApiError(
@@ -118,11 +120,11 @@ class Call:
             )
         finally:
             gone.cancel()
-            task.cancel()
-            await asyncio.wait({task})  # until it has noted what it took
+            work.cancel()
 
 
-def _service(request: Request) -> Service:
+# A coroutine, since FastAPI would hand a plain function to a thread.
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
@@ -130,8 +132,10 @@ def _service(request: Request) -> Service:
 Loaded = Annotated[Service, Depends(_service)]
 
 
-def _call(request: Request, service: Loaded) -> Call:
-    return Call(service, request, request.state.trace)
+def call_of(request: Request) -> Call:
+    """What a request's endpoint works with."""
+    return Call(request.app.state.service, request, request.state.trace)
 
 
-Called = Annotated[Call, Depends(_call)]
+# Marks the parameter for FastAPI, which would otherwise document it; `ModelRoute` fills it.
+Called = Annotated[Call, Depends(call_of)]

@@ -5,18 +5,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
 from app.engine import Encoding
 from app.errors import ApiError
 from app.routes.answers import documented_answers, json_with, npy, wants_npy
 from app.routes.common import Call, Called
+from app.routes.route import ModelRoute
 from app.schemas.embed import EmbedRequest, EmbedResponse, OpenAIRequest, OpenAIResponse
 from app.similarity import vectors
 from model_store import Metric
 
-router = APIRouter(tags=["embed"])
+router = APIRouter(tags=["embed"], route_class=ModelRoute)
 
 
 @router.post(
@@ -25,10 +26,10 @@ router = APIRouter(tags=["embed"])
     response_model=EmbedResponse,
     responses=documented_answers(array="Mixtures [N, L, C]."),
 )
-async def embed(request: Request, body: EmbedRequest, call: Called) -> Response:
+async def embed(body: EmbedRequest, call: Called) -> Response:
     """Return each sentence's mixture: L distributions over C classes."""
     encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    if wants_npy(request):
+    if wants_npy(call.request):
         return await call.compute(lambda: npy(encoding.mixtures.astype(body.dtype, copy=False)))
     return await call.compute(lambda: _answer(encoding, body, call))
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
 from app.engine import Encoding
 from app.routes.answers import documented_answers, in_parts, json, json_with, npy, wants_npy
 from app.routes.common import Call, Called
+from app.routes.route import ModelRoute
 from app.schemas.rank import (
     MatrixRequest,
     MatrixResponse,
@@ -21,7 +22,7 @@ from app.schemas.rank import (
 from app.similarity import matrix
 from model_store import Metric
 
-router = APIRouter(tags=["rank"])
+router = APIRouter(tags=["rank"], route_class=ModelRoute)
 
 Scores = NDArray[np.float32]
 
@@ -70,14 +71,14 @@ async def rerank(body: RerankRequest, call: Called) -> Response:
     response_model=MatrixResponse,
     responses=documented_answers(array="Similarities [N, N]."),
 )
-async def all_pairs(request: Request, body: MatrixRequest, call: Called) -> Response:
+async def all_pairs(body: MatrixRequest, call: Called) -> Response:
     """Compare every two sentences of a list, to find duplicates: the most similar pairs first.
 
     Asked for `application/x-npy`, answer the whole matrix instead.
     """
     metric = call.service.metric(body.metric)
     encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    whole = wants_npy(request)
+    whole = wants_npy(call.request)
 
     def answer() -> Response:
         mixtures = encoding.mixtures

@@ -9,6 +9,7 @@ from fastapi.openapi.models import Example
 from app.engine import Encoding
 from app.routes.answers import documented_answers, json
 from app.routes.common import Call, Called
+from app.routes.route import ModelRoute
 from app.schemas.similarity import (
     AnySimilarityRequest,
     SimilarityRequest,
@@ -19,7 +20,7 @@ from app.schemas.similarity import (
 from app.similarity import matrix, similarity
 from model_store import Metric
 
-router = APIRouter(tags=["similarity"])
+router = APIRouter(tags=["similarity"], route_class=ModelRoute)
 
 _A, _B = "A man is eating.", "Someone is having lunch."
 _EXAMPLES: dict[str, Example] = {

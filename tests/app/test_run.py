@@ -102,9 +102,9 @@ async def held(
     encoder = server._engine.encoder
     run = encoder.run
 
-    def waiting(batch: Sequence[Tokens]) -> NDArray[np.float32]:
+    def waiting(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
         release.wait(10)
-        return run(batch)
+        return run(batch, alone)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(timeout=20) as client:
@@ -112,7 +112,7 @@ async def held(
 
     encoder.run = waiting  # type: ignore[method-assign]
     asked = asyncio.create_task(ask())
-    while not server._engine._flying:
+    while not server._engine.batcher.flying:
         await asyncio.sleep(0.01)
     return asked
 

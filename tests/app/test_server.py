@@ -181,7 +181,7 @@ def test_unknown_places_and_methods(client: TestClient) -> None:
 def test_a_failing_model_is_the_backends_fault(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: Encoder, batch: list[object]) -> None:
+    def fail(self: Encoder, batch: list[object], alone: bool) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(Encoder, "run", fail)
@@ -228,10 +228,10 @@ class Held:
         self.runs = 0
         run = self.engine.encoder.run
 
-        def waiting(batch: Sequence[Tokens]) -> object:
+        def waiting(batch: Sequence[Tokens], alone: bool) -> object:
             self.runs += 1
             self.release.wait(10)
-            return run(batch)
+            return run(batch, alone)
 
         self.engine.encoder.run = waiting  # type: ignore[assignment, method-assign]
 

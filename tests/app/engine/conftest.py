@@ -31,14 +31,14 @@ class Gated(Encoder):
         self.parallel = 1  # one batch after the other, so that what waits can be seen
         self.batches.clear()  # of the warm-up
 
-    def run(self, batch: Sequence[Tokens]) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
         ids = [tokens.ids for tokens in batch]
         self.batches.append(ids)
         self.began.set()
         assert self.gate.wait(10)
         if self.fails(ids):
             raise RuntimeError("out of memory")
-        return super().run(batch)
+        return super().run(batch, alone)
 
 
 @pytest.fixture

@@ -50,13 +50,13 @@ def test_an_answer_does_not_depend_on_its_batch(artifact: Artifact) -> None:
 
 def test_equal_texts_are_computed_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
-    run = encoder._session.run
+    run = encoder.run
 
-    def counting(ids, mask, pool):
-        rows.append(len(ids))
-        return run(ids, mask, pool)
+    def counting(batch, alone):
+        rows.append(len(batch))
+        return run(batch, alone)
 
-    monkeypatch.setattr(encoder._session, "run", counting)
+    monkeypatch.setattr(encoder, "run", counting)
     encoding = encoder.encode(["a dog", "a man", "a dog", "a dog"])
     assert sum(rows) == 2
     np.testing.assert_array_equal(encoding.mixtures[0], encoding.mixtures[3])
@@ -188,6 +188,15 @@ def test_batches_share_the_cores(
     used = encoder._session._session.get_session_options().intra_op_num_threads
     assert (used, encoder.parallel) == expected
     assert encoder.token_budget == 256 * used
+    wide = encoder._wide._session.get_session_options()
+    assert wide.intra_op_num_threads == max(used, encoder.parallel)
+
+
+def test_a_batch_alone_gives_what_it_gives_beside_others(artifact: Artifact) -> None:
+    encoder = Encoder(artifact, provider="cpu")
+    tokens = encoder.tokenize(SENTENCES[:8])
+    beside, alone = encoder.run(tokens), encoder.run(tokens, alone=True)
+    np.testing.assert_allclose(alone, beside, atol=1e-6)
 
 
 def test_half_a_surrogate_pair_is_no_text(encoder: Encoder) -> None:
@@ -205,9 +214,9 @@ def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatc
     options = []
     start = onnxruntime.InferenceSession
 
-    def watching(path, session_options, providers):
+    def watching(path, session_options, providers, **others):
         options.append((session_options.intra_op_num_threads, providers))
-        return start(path, session_options, providers=providers)
+        return start(path, session_options, providers=providers, **others)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", watching)
     settings = Settings(

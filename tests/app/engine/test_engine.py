@@ -183,7 +183,8 @@ def test_watchers_see_every_batch(gated: Gated, settings: Settings) -> None:
 def test_work_beside_the_model_does_not_wait_for_it(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
-        assert await engine.compute(lambda: threading.current_thread().name) != "MainThread"
+        assert await engine.compute(lambda: threading.current_thread().name, 32) != "MainThread"
+        assert await engine.compute(lambda: threading.current_thread().name, 1) == "MainThread"
         gated.gate.set()
         await first
 

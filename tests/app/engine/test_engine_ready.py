@@ -108,7 +108,7 @@ def test_stopping_gives_up_what_waits_and_takes_no_more(engine: Engine, gated: G
 def test_closing_ends_the_threads(gated: Gated, settings: Settings) -> None:
     before = set(threading.enumerate())
     engine = Engine(gated, settings)
-    run(lambda: engine.encode(["a dog"], trace()))
+    run(lambda: engine.encode(["a dog " * 99] * 9, trace()))  # enough to need threads for
     assert len(set(threading.enumerate()) - before) >= 3  # the model's, the tokenizer's, the pool's
     engine.close()
     assert set(threading.enumerate()) <= before
@@ -127,7 +127,7 @@ def test_a_model_that_hangs_does_not_keep_the_process(
             await first
 
     run(scenario)
-    (thread,) = engine._threads
+    (thread,) = engine.batcher.threads
     assert thread.is_alive()
     assert thread.daemon
     gated.gate.set()

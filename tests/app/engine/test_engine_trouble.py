@@ -15,7 +15,8 @@ from app.engine.errors import (
     InferenceError,
     OverloadedError,
 )
-from app.engine.queue import Sentence, Ticket
+from app.engine.batcher import _Batch
+from app.engine.queue import Sentence
 from app.engine.tokenization import Side, Tokens
 from app.settings import Settings
 from tests.app.engine.conftest import Gated, held, run, trace, until
@@ -60,8 +61,8 @@ def test_a_full_queue_refuses_and_says_when_to_return(gated: Gated, settings: Se
 
 
 def test_retry_after_is_how_long_the_queue_will_take(engine: Engine) -> None:
-    engine._tokens_per_second = 100.0
-    engine.queue = SimpleNamespace(tokens=1234)  # type: ignore[assignment]
+    engine.batcher.tokens_per_second = 100.0
+    engine.batcher.queue = SimpleNamespace(tokens=1234)  # type: ignore[assignment]
     assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 13
     engine._arriving = 700
     assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 20
@@ -152,7 +153,7 @@ def test_a_broken_model_is_not_run_for_those_who_have_their_answer(
             await waits
         with pytest.raises(InferenceError):
             await first
-        await until(lambda: not engine._flying)
+        await until(lambda: not engine.batcher.flying)
         # One traceback for the batch that was held, one for this one, and not one per sentence.
         assert caplog.text.count("Traceback") == 2
 
@@ -167,7 +168,9 @@ def test_one_who_asks_again_for_what_is_being_computed_waits_for_it(
         first.cancel()
         await asyncio.wait({first})
         again = asyncio.create_task(engine.encode(["a dog"], trace()))
-        await until(lambda: engine._flying and next(iter(engine._flying.values())).tickets)
+        await until(
+            lambda: engine.batcher.flying and next(iter(engine.batcher.flying.values())).tickets
+        )
         gated.gate.set()
         assert len((await again).mixtures) == 1
         assert len(gated.batches) == 1
@@ -178,23 +181,23 @@ def test_one_who_asks_again_for_what_is_being_computed_waits_for_it(
 def test_what_was_dropped_at_the_last_moment_can_be_asked_for_again(
     engine: Engine, gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = engine._begin
+    begin = engine.batcher._begin
 
     async def scenario() -> None:
         left = asyncio.create_task(engine.encode(["a dog"], trace()))
         taken, proceed = threading.Event(), threading.Event()
 
-        def slowly(batch: list[Sentence]) -> tuple[list[Sentence], set[Ticket]]:
+        def slowly(batch: list[Sentence]) -> _Batch:
             taken.set()
             assert proceed.wait(10)
             return begin(batch)
 
-        monkeypatch.setattr(engine, "_begin", slowly)
+        monkeypatch.setattr(engine.batcher, "_begin", slowly)
         await until(taken.is_set)
         left.cancel()  # after its batch was chosen, before it is run
         await asyncio.wait({left})
         proceed.set()
-        await until(lambda: not engine._flying)
+        await until(lambda: not engine.batcher.flying)
         assert gated.batches == []
         assert len((await engine.encode(["a dog"], trace())).mixtures) == 1
 
@@ -214,6 +217,7 @@ def test_texts_that_are_being_tokenized_count_as_waiting(
         return tokenize(texts, cut)
 
     monkeypatch.setattr(gated, "tokenize", slow)
+    monkeypatch.setattr(engine_module, "_FEW_CHARACTERS", 0)
     monkeypatch.setattr(engine_module, "_SLICE_CHARACTERS", 100)
 
     async def scenario() -> None:
@@ -259,7 +263,7 @@ def test_in_the_thick_of_it_everyone_gets_their_own_answer(
     async def scenario() -> None:
         outcomes = await asyncio.gather(*(ask() for _ in range(400)))
         assert set(outcomes) == {"left", "failed", "answered"}
-        await until(lambda: not engine._flying)
+        await until(lambda: not engine.batcher.flying)
         assert (engine.queue.sentences, engine.queue.tokens, engine._arriving) == (0, 0, 0)
 
     run(scenario)

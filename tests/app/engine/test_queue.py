@@ -8,7 +8,7 @@ from app.engine.tokenization import Tokens
 
 
 def sentences(*lengths: int) -> list[Sentence]:
-    return [Sentence(Tokens([1] * length, length)) for length in lengths]
+    return [Sentence(Tokens([1] * length, length), b"") for length in lengths]
 
 
 def lengths(batch: list[Sentence]) -> list[int]:

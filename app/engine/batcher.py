@@ -1,0 +1,189 @@
+"""Threads that run the model on what waits, batch after batch."""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.engine.encoder import Encoder
+from app.engine.errors import InferenceError, UnavailableError
+from app.engine.queue import Queue, Sentence, Ticket, key_of
+from app.engine.tokenization import Tokens
+
+log = logging.getLogger("lattemix")
+
+BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padded tokens, seconds
+
+
+class _Batch(NamedTuple):
+    """Sentences to run, and who waits for them."""
+
+    sentences: list[Sentence]
+    tickets: set[Ticket]
+    alone: bool  # nothing else runs or waits
+
+
+class Batcher:
+    """Many requests' sentences in shared batches, each distinct one computed once.
+
+    Every thread takes whatever waits by then: a queue fills while the batches before run, so
+    nothing is delayed to be gathered.
+    """
+
+    def __init__(self, encoder: Encoder, on_batch: BatchWatcher | None = None) -> None:
+        self.encoder = encoder
+        self.queue = Queue(encoder.padded_length)
+        self.flying: dict[bytes, Sentence] = {}  # waiting or being computed
+        self.tokens_per_second = 0.0  # of the last few batches
+        self.succeeded = time.monotonic()  # last; the warm-up did
+        self.stopped = False
+        self._on_batch = on_batch
+        self._running = 0  # batches
+        self._changed = threading.Condition()  # guards the queue and `flying`
+        self.threads = [
+            threading.Thread(target=self._work, name=f"lattemix-model-{number}", daemon=True)
+            for number in range(encoder.parallel)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def submit(self, texts: list[Tokens]) -> Ticket:
+        """Let texts wait, except those that others wait for already."""
+        ticket = Ticket(asyncio.get_running_loop())
+        fresh: list[Sentence] = []
+        with self._changed:
+            if self.stopped:
+                raise UnavailableError("The service is stopping.")
+            for text in texts:
+                key = key_of(text)
+                sentence = self.flying.get(key)
+                if sentence is None:
+                    sentence = self.flying[key] = Sentence(text, key)
+                    fresh.append(sentence)
+                if sentence not in ticket.awaited:
+                    ticket.awaited.add(sentence)
+                    sentence.tickets.append(ticket)
+                ticket.sentences.append(sentence)
+            if fresh:
+                self.queue.add(fresh)
+                self._changed.notify(len(fresh))
+        return ticket
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Forget a request; sentences that nobody else waits for are not computed."""
+        with self._changed:
+            for sentence in ticket.awaited:
+                sentence.tickets.remove(ticket)
+                if not sentence.tickets and self.queue.discard(sentence):
+                    del self.flying[sentence.key]
+            ticket.awaited.clear()
+
+    def stop(self) -> None:
+        """Take nothing more, and give up what waits."""
+        with self._changed:
+            self.stopped = True
+            waiting = {ticket for s in self.flying.values() for ticket in s.tickets}
+            self.queue, self.flying = Queue(self.encoder.padded_length), {}
+            self._changed.notify_all()
+        for ticket in waiting:
+            ticket.finish(
+                UnavailableError("The service stopped before this was done: send it again.")
+            )
+
+    def _work(self) -> None:
+        """A thread of the model's: batch after batch, until told to stop."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
+                if self.stopped:
+                    return
+                sentences = self.queue.take(self.encoder.token_budget)
+            try:
+                self._run(sentences)
+            except Exception:  # a fault of our own must not end the thread
+                log.exception("The engine failed")
+                self._deliver(sentences, failed=True)
+
+    def _run(self, sentences: list[Sentence], again: bool = False) -> None:
+        batch = self._begin(sentences)
+        if not batch.sentences:
+            return
+        start = time.perf_counter()
+        try:
+            tokens = [sentence.tokens for sentence in batch.sentences]
+            mixtures = self.encoder.run(tokens, batch.alone)
+        except Exception:
+            self._end(batch)
+            self._fail(batch.sentences, again)
+            return
+        seconds = time.perf_counter() - start
+        for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
+            sentence.mixture = mixture
+        self._end(batch)
+        self._note(batch.sentences, seconds)
+        self._deliver(batch.sentences)
+
+    def _fail(self, sentences: list[Sentence], again: bool) -> None:
+        if not again:
+            # For the operator. Tracebacks show code, not values, so no sentence is logged.
+            log.exception("The model failed")
+        if len(sentences) == 1:
+            self.succeeded = -math.inf
+            self._deliver(sentences, failed=True)
+            return
+        # It may be the size of the batch, or one sentence in it: spare the others.
+        self._run(sentences[::2], again=True)
+        self._run(sentences[1::2], again=True)
+
+    def _begin(self, sentences: list[Sentence]) -> _Batch:
+        """What is still wanted."""
+        with self._changed:
+            for sentence in sentences:
+                if not sentence.tickets and self.flying.get(sentence.key) is sentence:
+                    del self.flying[sentence.key]
+            wanted = [sentence for sentence in sentences if sentence.tickets]
+            tickets = {ticket for sentence in wanted for ticket in sentence.tickets}
+            for ticket in tickets:
+                ticket.begin()
+            alone = not self._running and not self.queue.sentences
+            self._running += bool(wanted)
+            return _Batch(wanted, tickets, alone)
+
+    def _end(self, batch: _Batch) -> None:
+        with self._changed:
+            self._running -= 1
+            for ticket in batch.tickets:
+                ticket.end()
+
+    def _note(self, sentences: list[Sentence], seconds: float) -> None:
+        self.succeeded = time.monotonic()
+        tokens = sum(map(len, sentences))
+        padded = self.encoder.padded_length(max(map(len, sentences))) * len(sentences)
+        rate = tokens / seconds * self.encoder.parallel
+        known = self.tokens_per_second or rate
+        self.tokens_per_second = known + (rate - known) / 8
+        if self._on_batch is not None:
+            self._on_batch(len(sentences), tokens, padded, seconds)
+
+    def _deliver(self, sentences: list[Sentence], failed: bool = False) -> None:
+        """Hand results to whoever waits for them."""
+        with self._changed:
+            involved: set[Ticket] = set()
+            for sentence in sentences:
+                if self.flying.get(sentence.key) is sentence:
+                    del self.flying[sentence.key]
+                if not failed:
+                    for ticket in sentence.tickets[:1]:
+                        ticket.tokens += len(sentence)
+                for ticket in sentence.tickets:
+                    ticket.awaited.discard(sentence)
+                    involved.add(ticket)
+                sentence.tickets = []
+            for ticket in involved:
+                if failed:
+                    ticket.finish(InferenceError())
+                elif not ticket.awaited:
+                    ticket.finish()
