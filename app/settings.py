@@ -60,7 +60,9 @@ class Settings(BaseSettings):
         65_536, ge=1, description="Tokens waiting for the model above which requests are refused."
     )
     cache_bytes: int = Field(
-        256_000_000, ge=0, description="Memory for mixtures of recent sentences; 0 keeps none."
+        64_000_000,
+        ge=0,
+        description="Memory for mixtures of recent sentences, taken at the start; 0 keeps none.",
     )
     request_timeout: float = Field(
         60, gt=0, description="Seconds after which a request is given up."

@@ -95,11 +95,9 @@ class Observe:
         if log.isEnabledFor(level):
             fields = _fields(scope, trace, status, seconds, fault)
             # Not `log.log`, which would look for the line of code that called it.
-            log.handle(
-                log.makeRecord(
-                    log.name, level, "", 0, "request", (), None, extra={"fields": fields}
-                )
-            )
+            record = log.makeRecord(log.name, level, "", 0, "request", (), None)
+            record.fields = fields
+            log.handle(record)
 
 
 def _request_id(scope: Scope) -> str:

@@ -11,11 +11,11 @@ import pytest
 
 from app.engine import EmptyTextError, Encoder, Engine
 from app.engine import engine as engine_module
+from app.engine.batcher import _Batch
 from app.engine.errors import (
     InferenceError,
     OverloadedError,
 )
-from app.engine.batcher import _Batch
 from app.engine.queue import Sentence
 from app.engine.tokenization import Side, Tokens
 from app.settings import Settings
