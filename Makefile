@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INFINITY := .venv-infinity
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/int8/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py training/export/*.py) \
@@ -10,7 +11,7 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/head.* model_store/*.py
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
-.PHONY: help serve test lint format lock bench clean
+.PHONY: help serve test lint format lock bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,7 +19,8 @@ help:
 	@echo "make test    run every test"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
-	@echo "make bench   measure speed beside named alternatives"
+	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); 25 minutes"
+	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
 serve: $(VENV)/.serve $(ARTIFACT)
@@ -50,14 +52,14 @@ lock: $(BIN)/pip
 	$(BIN)/$(COMPILE) pyproject.toml --extra gpu --extra otel --excludes requirements/omitted.txt -o requirements/gpu.txt
 	$(BIN)/python -c '$(BACKEND)' | $(BIN)/$(COMPILE) pyproject.toml - --extra cpu --extra export -o requirements/build.txt
 
-bench: $(VENV)/.bench $(ARTIFACT)
-	$(BIN)/python -m benchmarks.throughput
-	$(BIN)/python -m benchmarks.graph
-	$(BIN)/python -m benchmarks.training
-	$(BIN)/python -m benchmarks.service
+bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
+	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-check: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
+	$(BIN)/python -m benchmarks.check
 
 clean:
-	rm -rf $(VENV) model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INFINITY) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The model is order-only on the environment: a new package does not make it old.
@@ -76,6 +78,13 @@ $(VENV)/.serve $(VENV)/.dev $(VENV)/.bench: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" || { \
 	  echo "make: pip could not install lattemix[$(EXTRAS)]; its lines above say why. Is a package index reachable?" >&2; exit 1; }
 	@touch $@
+
+# A peer with other versions of what we use, and so apart. Benchmarks go on without it.
+$(INFINITY)/.installed: benchmarks/infinity.txt | $(BIN)/pip
+	@echo "Installing infinity into $(INFINITY)"
+	@$(BIN)/python -m venv --clear $(INFINITY)
+	@$(INFINITY)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
+	  echo "make: pip could not install infinity; its lines above say why. It is left out." >&2
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { \

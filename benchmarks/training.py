@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.throughput import BACKBONE, sentences
+from benchmarks.texts import BACKBONE, sentences
 from training.backbones import load, open_backbone
 from training.cache import VectorCache
 from training.corpus import prepare
@@ -30,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, open_backbone(BACKBONE) as checkpoint:
         place = Path(temporary)
         backbone = load(checkpoint, recipe.max_tokens)
-        corpus = prepare(sentences(seed=0), place / "corpus")
+        corpus = prepare(sentences(0), place / "corpus")
         cached = Encoded(backbone, corpus, VectorCache(place / "cache")).batches(recipe)
         size, texts = recipe.batch_sentences, corpus.shard(0)
         cached(0)  # encodes the corpus, once

@@ -1,0 +1,1 @@
+"""What can be measured, a module each: `run` measures, `tables` says what came of it."""

@@ -1,0 +1,126 @@
+"""How soon the int8 server is ready, what memory it has then, and after many mixed requests."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks import texts
+from benchmarks.parts.latency import MOST_CLIENTS
+from benchmarks.processes import Server
+from benchmarks.report import Table, cell
+from benchmarks.rounds import Series
+from benchmarks.stage import Plan, Stage, ask_similarity, embed, serve
+
+WHO = "server int8"
+STARTS = 5
+LONGEST = 60  # tokens
+AGAIN = 1 / 3  # of the requests are for what was asked before
+_AT_A_TIME = 5000  # requests that are written down at once
+_SETTLE_SECONDS = 2.0
+_SAMPLE_SECONDS = 1.0
+
+
+def run(plan: Plan, stage: Stage) -> Series:
+    """Start it some times; ask the last one, and watch."""
+    starts: list[float] = []
+    for _ in range(STARTS):
+        server = serve("int8")
+        starts.append(server.start_seconds)
+        if len(starts) < STARTS:
+            server.close()
+    plan.tell(f"  ready after {', '.join(f'{s:.2f}' for s in starts)} s")
+    try:
+        return {f"{WHO}/start/s": starts, **_soak(plan, stage, server)}
+    finally:
+        server.close()
+
+
+def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
+    time.sleep(_SETTLE_SECONDS)
+    idle = server.resident_bytes
+    with _Watch(server) as watch:
+        for part in range(-(-plan.requests // _AT_A_TIME)):
+            count = min(_AT_A_TIME, plan.requests - part * _AT_A_TIME)
+            stage.closed(server, list(requests(f"soak {part}", count)), MOST_CLIENTS).check()
+            plan.tell(
+                f"  {part * _AT_A_TIME + count:,} requests: {server.resident_bytes / 1e6:.0f} MB"
+            )
+    time.sleep(_SETTLE_SECONDS)
+    after, remembered = server.resident_bytes, _remembered(server)
+    return {
+        f"{WHO}/idle/MB": [idle / 1e6],
+        f"{WHO}/after/MB": [after / 1e6],
+        f"{WHO}/after/remembered MB": [remembered / 1e6],
+        f"{WHO}/after/growth %": [100 * (after / idle - 1)],
+        f"{WHO}/after/requests": [float(plan.requests)],
+        f"{WHO}/watched/s": watch.seconds,
+        f"{WHO}/watched/MB": watch.megabytes,
+    }
+
+
+def requests(name: str, count: int) -> Iterator[bytes]:
+    """Mostly single sentences, some pairs and a few of 32 at once; a third of them not new."""
+    chance = np.random.default_rng(texts.seed(name))
+    asked: list[bytes] = []
+    for kind in chance.choice(3, size=count, p=(0.9, 0.095, 0.005)):
+        if asked and chance.random() < AGAIN:
+            yield asked[chance.integers(len(asked))]
+            continue
+        size = (1, 2, 32)[kind]
+        drawn = f"{name} {len(asked)}"
+        written = texts.write(texts.mixed(drawn, size, longest=LONGEST), drawn)
+        asked.append(ask_similarity([written]) if kind == 1 else embed(written))
+        yield asked[-1]
+
+
+class _Watch:
+    """Looks at a server's memory now and then, in a thread."""
+
+    def __init__(self, server: Server) -> None:
+        self.seconds: list[float] = []
+        self.megabytes: list[float] = []
+        self._server = server
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "_Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        start = time.perf_counter()
+        while True:
+            self.seconds.append(time.perf_counter() - start)
+            self.megabytes.append(self._server.resident_bytes / 1e6)
+            if self._end.wait(_SAMPLE_SECONDS):
+                return
+
+
+def _remembered(server: Server) -> float:
+    """Bytes in the server's cache, as it says itself."""
+    lines = server.get("/metrics")[1].splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("lattemix_cache_bytes"))
+
+
+def tables(series: Series) -> list[Table]:
+    """One."""
+    rows = [
+        ["start to ready, s", cell(series, f"{WHO}/start/s", ".2f")],
+        ["resident when ready, MB", cell(series, f"{WHO}/idle/MB")],
+        [
+            f"resident after {cell(series, f'{WHO}/after/requests')} mixed requests, MB",
+            cell(series, f"{WHO}/after/MB"),
+        ],
+        [
+            "of that, remembered mixtures by its own count, MB",
+            cell(series, f"{WHO}/after/remembered MB"),
+        ],
+        ["growth, %", cell(series, f"{WHO}/after/growth %", ".1f")],
+    ]
+    return [Table("Memory and start, server int8", ["", ""], rows)]
