@@ -1,6 +1,6 @@
 """One error shape, `{"error", "error_type"}`, and one table of status codes."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, cast
 
 from fastapi import FastAPI, Request
@@ -141,9 +141,24 @@ def _document(error_type: ErrorType) -> dict[str, Any]:
 
 def install(app: FastAPI) -> None:
     """Give every failure the one shape."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return answer_to(request, error)
+
+    kinds: list[type[Exception]] = [ClientDisconnect, *_TRANSLATIONS]
+    for kind in kinds:
+        app.add_exception_handler(kind, handle)
+    app.add_exception_handler(Exception, _internal)
+
+
+def answer_to(request: Request, error: Exception) -> Response:
+    """The response to a request that failed so; what is a fault of our own is raised again."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)  # nobody reads it; the log does
     for kind, translate in _TRANSLATIONS.items():
-        app.add_exception_handler(kind, _handler(translate))
-    app.add_exception_handler(ClientDisconnect, _gone)
+        if isinstance(error, kind):
+            return _noted(request, translate(request, error))
+    raise error
 
 
 def answer(error: ApiError) -> JSONResponse:
@@ -160,19 +175,9 @@ async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) ->
     await answer(error)(scope, receive, send)
 
 
-def _handler(
-    translate: Callable[[Request, Any], ApiError],
-) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def handle(request: Request, error: Exception) -> Response:
-        translated = translate(request, error)
-        request.state.trace.error_type = translated.error_type
-        return answer(translated)
-
-    return handle
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it; the log does
+def _noted(request: Request, error: ApiError) -> Response:
+    request.state.trace.error_type = error.error_type
+    return answer(error)
 
 
 def _http(request: Request, error: HTTPException) -> ApiError:
@@ -212,10 +217,11 @@ def _unavailable(request: Request, error: UnavailableError) -> ApiError:
     return ApiError("Unhealthy", str(error), {"Retry-After": "1"})
 
 
-def _internal(request: Request, error: Exception) -> ApiError:
+async def _internal(request: Request, error: Exception) -> Response:
     # This answer is made outside the layer that gives the others theirs.
     headers = {"x-request-id": request.state.trace.request_id}
-    return ApiError("Internal", "The service failed; its log says why.", headers)
+    message = "The service failed; its log says why."
+    return _noted(request, ApiError("Internal", message, headers))
 
 
 _TRANSLATIONS: dict[type[Exception], Callable[[Request, Any], ApiError]] = {
@@ -225,7 +231,6 @@ _TRANSLATIONS: dict[type[Exception], Callable[[Request, Any], ApiError]] = {
     OverloadedError: overloaded,
     InferenceError: _inference,
     UnavailableError: _unavailable,
-    Exception: _internal,
 }
 
 

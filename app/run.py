@@ -1,6 +1,8 @@
 """A listening socket, a loaded model and uvicorn, from start to a clean stop."""
 
 import asyncio
+import gc
+import logging
 import math
 import signal
 import socket
@@ -29,12 +31,18 @@ _LAST_ANSWERS_SECONDS = 1
 def run(settings: Settings) -> None:
     """Serve until told to stop; raise `LatteMixError` if that cannot begin."""
     logs.configure(settings.log_level, settings.log_format)
+    # No line says who wrote it, so no record needs to find out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
     threadpool_limits(limits=1, user_api="blas")
     # The port first: finding it taken should not cost a model load. But nobody is to connect, and
     # a balancer to go elsewhere, until there is a model.
     listener = _bind(settings)
     app = create_app(settings)
+    # What is there by now stays: a collector that went through it again and again would hold up
+    # requests.
+    gc.collect()
+    gc.freeze()
     _listen(listener, settings)
     # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
     for stop in (signal.SIGINT, signal.SIGTERM):

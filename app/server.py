@@ -16,6 +16,7 @@ from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
 from app.routes import embed, rank, similarity, status
 from app.routes.common import Service
+from app.routes.route import Shortcut
 from app.settings import Settings, load_settings
 
 _DESCRIPTION = """\
@@ -67,10 +68,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # Said here for the documentation; `RequireKey` asks for it, before a body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    for router in (similarity.router, embed.router, rank.router, status.router):
+    of_model = (similarity.router, embed.router, rank.router)
+    for router in (*of_model, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
     # The last one added is the first to see a request.
+    app.add_middleware(Shortcut, routers=of_model)
     app.add_middleware(Admission, engine=engine, settings=settings)
     app.add_middleware(RequireKey, keys=keys)
     if settings.cors_origins:

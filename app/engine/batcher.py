@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from app.engine.encoder import Encoder
 from app.engine.errors import InferenceError, UnavailableError
-from app.engine.queue import Queue, Sentence, Ticket, key_of
+from app.engine.queue import Queue, Sentence, Ticket, finish, key_of
 from app.engine.tokenization import Tokens
 
 log = logging.getLogger("lattemix")
@@ -35,13 +35,14 @@ class Batcher:
 
     def __init__(self, encoder: Encoder, on_batch: BatchWatcher | None = None) -> None:
         self.encoder = encoder
-        self.queue = Queue(encoder.padded_length)
+        self.queue = self._empty_queue()
         self.flying: dict[bytes, Sentence] = {}  # waiting or being computed
         self.tokens_per_second = 0.0  # of the last few batches
         self.succeeded = time.monotonic()  # last; the warm-up did
         self.stopped = False
         self._on_batch = on_batch
         self._running = 0  # batches
+        self._quiet = True  # nothing came while the last one ran
         self._changed = threading.Condition()  # guards the queue and `flying`
         self.threads = [
             threading.Thread(target=self._work, name=f"lattemix-model-{number}", daemon=True)
@@ -86,12 +87,14 @@ class Batcher:
         with self._changed:
             self.stopped = True
             waiting = {ticket for s in self.flying.values() for ticket in s.tickets}
-            self.queue, self.flying = Queue(self.encoder.padded_length), {}
+            self.queue, self.flying = self._empty_queue(), {}
             self._changed.notify_all()
-        for ticket in waiting:
-            ticket.finish(
-                UnavailableError("The service stopped before this was done: send it again.")
-            )
+        finish(
+            waiting, UnavailableError("The service stopped before this was done: send it again.")
+        )
+
+    def _empty_queue(self) -> Queue:
+        return Queue(self.encoder.padded_length, self.encoder.overhead)
 
     def _work(self) -> None:
         """A thread of the model's: batch after batch, until told to stop."""
@@ -148,13 +151,14 @@ class Batcher:
             tickets = {ticket for sentence in wanted for ticket in sentence.tickets}
             for ticket in tickets:
                 ticket.begin()
-            alone = not self._running and not self.queue.sentences
+            alone = self._quiet and not self._running and not self.queue.sentences
             self._running += bool(wanted)
             return _Batch(wanted, tickets, alone)
 
     def _end(self, batch: _Batch) -> None:
         with self._changed:
             self._running -= 1
+            self._quiet = not self._running and not self.queue.sentences
             for ticket in batch.tickets:
                 ticket.end()
 
@@ -182,8 +186,7 @@ class Batcher:
                     ticket.awaited.discard(sentence)
                     involved.add(ticket)
                 sentence.tickets = []
-            for ticket in involved:
-                if failed:
-                    ticket.finish(InferenceError())
-                elif not ticket.awaited:
-                    ticket.finish()
+        if failed:
+            finish(involved, InferenceError())
+        else:
+            finish(ticket for ticket in involved if not ticket.awaited)

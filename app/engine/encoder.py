@@ -1,6 +1,8 @@
 """Text to mixtures: tokenize, batch by similar length, run, put back in order."""
 
+import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +17,12 @@ from app.engine.tokenization import Side, Tokenizer, Tokens
 from app.settings import Provider, Settings
 from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.choice import Device, choose
+
+# Tokens in a batch: as many as make what a run costs besides them 1 part in so many, within bounds.
+# On a CPU, where they are of a thread, its speed is the same from 192 to 512 tokens, and less
+# beyond: they no longer fit its cache.
+_OVERHEADS = 32
+_CPU_BUDGETS, _GPU_BUDGETS = (256, 512), (4096, 32_768)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,6 @@ class Encoder:
         self._wide = self._session
         if self.parallel > 1:
             self._wide = Session(artifact, provider, self.parallel, spinning=True)
-        self.token_budget = token_budget or (256 * (threads or 1) if on_cpu else 16_384)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
         self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
@@ -60,7 +67,11 @@ class Encoder:
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
         most = 0 if self._weights is None else int(self._weights.argmax())
         self.probe = Tokens([most], 1)  # the shortest text there is; every vocabulary has an id 0
-        self._warm_up()
+        least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
+        least, most = least * (threads or 1), most * (threads or 1)
+        self._warm_up(token_budget or most)
+        self.overhead = min(self._measure_overhead(), most / _OVERHEADS)
+        self.token_budget = token_budget or max(least, round(self.overhead * _OVERHEADS))
 
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
@@ -140,19 +151,39 @@ class Encoder:
         session = self._wide if alone else self._session
         return session.run(ids, mask, pool[:, None, :])[:, 0]
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, tokens: int) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
 
         From long to short, so that memory is reserved once.
         """
         length = self.manifest.max_tokens
         while length:
-            rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
-            batch = [Tokens(self.probe.ids * length, length)] * rows
+            batch = self._probes(1 if self.provider == "cpu" else max(1, tokens // length), length)
             self.run(batch)
             if self._wide is not self._session:
                 self.run(batch, alone=True)
             length //= 2
+
+    def _measure_overhead(self) -> float:
+        """What a run costs besides its tokens: as much as so many tokens more."""
+        rows = 1 if self.provider == "cpu" else 64
+        longest = self.padded_length(64)
+        few, many = self.padded_length(1), rows * longest
+        short, long = self._seconds(self._probes(1, 1)), self._seconds(self._probes(rows, longest))
+        token = (long - short) / max(1, many - few)
+        return max(0.0, short / token - few) if token > 0 else math.inf
+
+    def _seconds(self, batch: Sequence[Tokens]) -> float:
+        """Of a run; the fastest of some, since something else may have been in the way."""
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            self.run(batch)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    def _probes(self, rows: int, length: int) -> list[Tokens]:
+        return [Tokens(self.probe.ids * length, length)] * rows
 
     def _weigh(self, tokens: Tokens) -> NDArray[np.float32]:
         """How much each token counts. All the same is the paper's mixture: 1/K for each of K."""

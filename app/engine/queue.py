@@ -1,19 +1,17 @@
 """Sentences that wait for the model, and how a batch is chosen among them."""
 
 import asyncio
+import math
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.engine.tokenization import Tokens
-
-# At least this part of a batch is tokens, the rest padding: what is longer or shorter waits.
-_LEAST_FILL = 0.85
 
 
 class Ticket:
@@ -41,19 +39,29 @@ class Ticket:
         if not self._running:
             self.inference += time.perf_counter() - self._since
 
-    def finish(self, error: Exception | None = None) -> None:
-        """Wake the request, from any thread."""
+    def wake(self, error: Exception | None = None) -> None:
+        """Let the request go on, on its loop."""
+        if self.done.done():  # it has left
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
 
-        def wake() -> None:
-            if self.done.done():  # it has left
-                return
-            if error is None:
-                self.done.set_result(None)
-            else:
-                self.done.set_exception(error)
 
+def finish(tickets: Iterable[Ticket], error: Exception | None = None) -> None:
+    """Wake requests, from any thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
+    for ticket in tickets:
+        by_loop.setdefault(ticket.loop, []).append(ticket)
+
+    def wake(together: list[Ticket]) -> None:
+        for ticket in together:
+            ticket.wake(error)
+
+    for loop, together in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed: nobody is there to wake
-            self.loop.call_soon_threadsafe(wake)
+            loop.call_soon_threadsafe(wake, together)
 
 
 class Sentence:
@@ -81,11 +89,16 @@ class Queue:
     Not thread-safe: its owner holds a lock.
     """
 
-    def __init__(self, padded: Callable[[int], int] = int) -> None:
-        """`padded` is the length that sentences of at most the given one are brought to."""
+    def __init__(self, padded: Callable[[int], int] = int, overhead: float = 0.0) -> None:
+        """What a batch costs, counted in tokens.
+
+        `padded` is the length that sentences of at most the given one are brought to, and
+        `overhead` what a batch costs besides.
+        """
         self.sentences = 0
         self.tokens = 0
         self._padded = padded
+        self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
         self._turns: deque[deque[Sentence]] = deque()  # the sentences of each request
 
@@ -113,21 +126,27 @@ class Queue:
         """Remove and return the next batch, which with its padding is within the budget.
 
         It begins with the sentence whose turn it is, so that no request waits for all of another,
-        and goes on with those nearest to it in length. A sentence longer than the whole budget
-        gets a batch of its own.
+        and goes on with those nearest to it in length, to where a token costs least: more
+        sentences share what a batch costs, but are padded more. A sentence longer than the whole
+        budget gets a batch of its own.
         """
-        batch: list[Sentence] = []
         first = self._next()
         if first is None:
-            return batch
-        longest = tokens = 0
+            return []
+        batch: list[Sentence] = []
+        longest = tokens = best = 0
+        least = math.inf  # cost of a token
         for sentence in self._nearest(first):
             longest = max(longest, len(sentence))
-            tokens += len(sentence)
             padded = self._padded(longest) * (len(batch) + 1)
-            if batch and (padded > token_budget or tokens < _LEAST_FILL * padded):
+            if batch and padded > token_budget:
                 break
             batch.append(sentence)
+            tokens += len(sentence)
+            cost = (self._overhead + padded) / tokens
+            if cost <= least:
+                least, best = cost, len(batch)
+        del batch[best:]
         for sentence in batch:
             self.discard(sentence)
         return batch

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+_NUMBERS = (int, float)
 _PLAIN = re.compile(r"[\w./:{}%+@*,-]+", re.ASCII)
 
 
@@ -36,7 +37,7 @@ class TextFormatter(logging.Formatter):
         """Render one event; only its first line begins at the margin."""
         line = f"{_time(record)} {record.levelname} {_printable(_message(record))}"
         for name, value in _fields(record).items():
-            line += f" {name}={_quoted(str(value))}"
+            line += f" {name}={value if type(value) in _NUMBERS else _quoted(str(value))}"
         if record.exc_info:
             for part in self.formatException(record.exc_info).splitlines():
                 line += f"\n    {_printable(part)}"
@@ -79,6 +80,8 @@ def _quoted(value: str) -> str:
 
 def _printable(text: str) -> str:
     """Escape what would move a terminal's cursor, end the line or turn its direction."""
+    if text.isprintable():
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text

@@ -1,6 +1,7 @@
 """Counters, gauges and histograms in Prometheus' format."""
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -44,15 +45,19 @@ class Metrics:
                 f"lattemix_{name}", about, labels, registry=self.registry, buckets=buckets
             )
 
-        self._requests = counter(
+        requests = counter(
             "requests_total", "Requests, by their answer's status.", "path", "method", "status"
         )
-        self._request_seconds = histogram(
+        request_seconds = histogram(
             "request_seconds", "From a request's arrival to its answer's end.", _SECONDS, "path"
         )
-        self._stage_seconds = histogram(
+        stage_seconds = histogram(
             "stage_seconds", "Time a request spent in one stage.", _SECONDS, "stage"
         )
+        # Labels are bounded, and looking them up is slow.
+        self._requests = cache(requests.labels)
+        self._request_seconds = cache(request_seconds.labels)
+        self._stage_seconds = cache(stage_seconds.labels)
         self._rejected = counter("rejected_total", "Failed requests, by error type.", "reason")
         self._sentences = counter("sentences_total", "Sentences asked for.")
         self._tokens = counter("tokens_total", "Tokens computed, padding not counted.")
@@ -79,19 +84,24 @@ class Metrics:
         self, path: str, method: str, status: int, seconds: float, trace: Trace
     ) -> None:
         """Count a finished request. `path` and `method` must be bounded: they become labels."""
-        self._requests.labels(path, method, str(status)).inc()
-        self._request_seconds.labels(path).observe(seconds)
+        self._requests(path, method, str(status)).inc()
+        self._request_seconds(path).observe(seconds)
         for stage, spent in trace.stages().items():
             # A stage that was skipped, as memory allows, would drag its times towards zero.
             if spent > 0:
-                self._stage_seconds.labels(stage).observe(spent)
+                self._stage_seconds(stage).observe(spent)
         if trace.error_type is not None:
             self._rejected.labels(trace.error_type).inc()
-        self._sentences.inc(trace.sentences)
-        self._tokens.inc(trace.tokens)
-        self._truncated.inc(trace.truncated)
-        self._hits.inc(trace.cached)
-        self._misses.inc(max(trace.sentences - trace.cached, 0))
+        fresh = max(trace.sentences - trace.cached, 0)
+        for counter, count in (
+            (self._sentences, trace.sentences),
+            (self._tokens, trace.tokens),
+            (self._truncated, trace.truncated),
+            (self._hits, trace.cached),
+            (self._misses, fresh),
+        ):
+            if count:
+                counter.inc(count)
 
     def observe_batch(
         self, sentences: int, tokens: int, padded_tokens: int, seconds: float

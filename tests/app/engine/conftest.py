@@ -28,6 +28,7 @@ class Gated(Encoder):
         self.fails: Callable[[Batch], bool] = lambda batch: False
         self.artifact = artifact
         super().__init__(artifact, provider="cpu", **options)
+        self.overhead = 4.0  # whatever was measured
         self.parallel = 1  # one batch after the other, so that what waits can be seen
         self.batches.clear()  # of the warm-up
 

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -187,9 +188,33 @@ def test_batches_share_the_cores(
     encoder = Encoder(artifact, provider="cpu", threads=threads)
     used = encoder._session._session.get_session_options().intra_op_num_threads
     assert (used, encoder.parallel) == expected
-    assert encoder.token_budget == 256 * used
+    assert 256 * used <= encoder.token_budget <= 512 * used
     wide = encoder._wide._session.get_session_options()
     assert wide.intra_op_num_threads == max(used, encoder.parallel)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "overhead", "budget"),
+    [
+        (lambda tokens: 0.002 + 0.0002 * tokens, 10, 320),
+        (lambda tokens: 0.0002 * tokens, 0, 256),
+        (lambda tokens: 0.002, 16, 512),  # tokens cost nothing
+        (lambda tokens: 0.1 + 0.0002 * tokens, 16, 512),
+    ],
+)
+def test_the_budget_is_measured(
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: Callable[[int], float],
+    overhead: float,
+    budget: int,
+) -> None:
+    monkeypatch.setattr(
+        Encoder, "_seconds", lambda _, batch: seconds(sum(len(text.ids) for text in batch))
+    )
+    encoder = Encoder(artifact, provider="cpu", threads=1)
+    assert encoder.overhead == pytest.approx(overhead)
+    assert encoder.token_budget == budget
 
 
 def test_a_batch_alone_gives_what_it_gives_beside_others(artifact: Artifact) -> None:

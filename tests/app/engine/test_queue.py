@@ -1,5 +1,6 @@
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,12 +17,32 @@ def lengths(batch: list[Sentence]) -> list[int]:
 
 
 def test_a_batch_takes_what_is_of_similar_length() -> None:
-    queue = Queue()
+    queue = Queue(overhead=8)
     queue.add(sentences(100, 10, 11, 95, 9, 50))
     assert lengths(queue.take(1000)) == [9, 10, 11]
     assert lengths(queue.take(1000)) == [50]
     assert lengths(queue.take(1000)) == [95, 100]
     assert queue.take(1000) == []
+
+
+@pytest.mark.parametrize(
+    ("overhead", "expected"),
+    # A token costs (overhead + 10) / 10 in the one batch and (overhead + 40) / 30 in the other.
+    [(0, [[10], [20]]), (4, [[10], [20]]), (6, [[10, 20]]), (1000, [[10, 20]])],
+)
+def test_padding_is_weighed_against_what_a_batch_costs(
+    overhead: float, expected: list[list[int]]
+) -> None:
+    queue = Queue(overhead=overhead)
+    queue.add(sentences(10, 20))
+    assert [lengths(queue.take(1000)) for _ in expected] == expected
+
+
+def test_a_better_fit_further_on_is_found() -> None:
+    # A token costs 1.10 with the first alone, 1.14 with the second and 1.05 with all of them.
+    queue = Queue(overhead=1)
+    queue.add(sentences(10, 12, 12, 12, 12))
+    assert lengths(queue.take(1000)) == [10, 12, 12, 12, 12]
 
 
 def test_a_batch_stays_within_the_budget_padding_included() -> None:
@@ -73,12 +94,13 @@ def test_what_nobody_wants_any_more_is_not_taken() -> None:
 @given(
     st.lists(st.lists(st.integers(1, 60), max_size=12), max_size=8),
     st.integers(1, 300),
+    st.integers(0, 50),
     st.randoms(use_true_random=False),
 )
 def test_every_sentence_is_taken_once_within_the_budget(
-    requests: list[list[int]], budget: int, chance: random.Random
+    requests: list[list[int]], budget: int, overhead: int, chance: random.Random
 ) -> None:
-    queue, waiting = Queue(), set()
+    queue, waiting = Queue(overhead=overhead), set()
     taken: list[Sentence] = []
 
     def take() -> bool:
