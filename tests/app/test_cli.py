@@ -1,8 +1,8 @@
 import csv
 import io
 import json
-import re
 import logging
+import re
 import socket
 import sys
 from pathlib import Path
