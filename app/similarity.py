@@ -4,7 +4,7 @@ A metric is how a sentence becomes a vector (`_embed`) and how two vectors compa
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,15 @@ from model_store import LatteMixError, Metric
 
 Mixtures = NDArray[np.float32]  # [N, L, C]: N sentences, L distributions over C classes
 Centre = NDArray[np.float32]  # [L, C]: the mean of sqrt(mixture) over the training sentences
-Vectors = NDArray[np.float64]  # [N, D]
+Vectors = NDArray[np.floating[Any]]  # [N, D]
 Scores = NDArray[np.float64]  # [N]
 Float = TypeVar("Float", np.float32, np.float64)
 
-# Sentences compared at once. Pairs stay in the processor's cache; all with all share the cost of
-# their vectors, and take 60 to 90 MB beside the result for 128 dims of 20 classes.
-_PAIRS, _TABLE = 64, 1024
+# All with all are compared so many at once, which share the cost of their vectors, and take 60 to
+# 90 MB beside the result for 128 dims of 20 classes. Pairs are, as many as have vectors of so many
+# bytes: what is larger malloc takes from the system each time, page by page, for longer than the
+# arithmetic takes.
+_TABLE, _PAIR_BYTES = 1024, 131_072
 
 
 class MetricError(LatteMixError):
@@ -46,16 +48,15 @@ def similarity(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None =
     """
     if len(a) != len(b):
         raise ValueError(f"{len(a)} sentences cannot be paired with {len(b)}.")
-    rule, scores = _RULES[metric], np.empty(len(a))
-    for rows in _blocks(len(a), _PAIRS):
-        scores[rows] = rule.pairs(_embed(metric, a[rows], centre), _embed(metric, b[rows], centre))
-    return scores.clip(rule.low, rule.high)
+    return _pairs(metric, a, b, centre)
 
 
 def matrix(
     metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None = None
 ) -> NDArray[np.float32]:
     """Similarity of `a[i]` and `b[j]` for every i and j: [N, M]. Half the work if `b is a`."""
+    if len(a) == 1 or len(b) == 1:
+        return _pairs(metric, a, b, centre).astype(np.float32).reshape(len(a), len(b))
     rule, scores = _RULES[metric], np.empty((len(a), len(b)), np.float32)
     for rows in _blocks(len(a), _TABLE):
         x = _embed(metric, a[rows], centre)
@@ -78,12 +79,27 @@ def vectors(metric: Metric, mixtures: Mixtures, centre: Centre | None = None) ->
     return _embed(metric, mixtures, centre)
 
 
+def _pairs(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None) -> Scores:
+    """Similarity of `a[i]` and `b[i]`; one sentence is paired with all of the others."""
+    rule, scores = _RULES[metric], np.empty(min(len(a), len(b)) and max(len(a), len(b)))
+    x, y = (_embed(metric, one, centre) if len(one) == 1 else None for one in (a, b))
+    at_once = max(1, _PAIR_BYTES // (8 * a.shape[1] * a.shape[2]))
+    for rows in _blocks(len(scores), at_once):
+        scores[rows] = rule.pairs(
+            _embed(metric, a[rows], centre) if x is None else x,
+            _embed(metric, b[rows], centre) if y is None else y,
+        )
+    return scores.clip(rule.low, rule.high)
+
+
 def _blocks(length: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, length, size))
 
 
 def _embed(metric: Metric, mixtures: Mixtures, centre: Centre | None) -> Vectors:
-    """What stands for each sentence: [N, L*C], and for js [N, L, C]."""
+    """What stands for each sentence: [N, L*C], and for js the mixture itself."""
+    if metric == "js":
+        return mixtures.astype(np.float32, copy=False)
     latents = mixtures.shape[1]
     flat = _flat(mixtures).astype(np.float64)  # a copy, changed in place
     match metric:
@@ -106,8 +122,6 @@ def _embed(metric: Metric, mixtures: Mixtures, centre: Centre | None) -> Vectors
             np.rint(flat, out=flat)
             flat /= scale
             return flat
-        case "js":
-            return flat.reshape(mixtures.shape)
 
 
 def _flat(mixtures: NDArray[Float]) -> NDArray[Float]:
@@ -142,14 +156,16 @@ def _l2_table(x: Vectors, y: Vectors) -> Vectors:
 
 
 def _js(p: Vectors, q: Vectors) -> Scores:
-    # With f(s) = sum s log s, the divergence is half of (f(2p) + f(2q)) / 2 - f(p + q): f is
-    # convex, and this is by how much. It is 0 between equals even where they do not add up to 1.
-    def f(s: Vectors) -> Scores:
-        s = _flat(s)
-        logarithm = np.maximum(s, 1e-300)  # 0 log 0 = 0
-        return _dots(s, np.log2(logarithm, out=logarithm))
+    # With f(s) = s log s, the divergence is half of (f(2p) + f(2q)) / 2 - f(p + q): f is convex,
+    # and this is by how much. It is 0 between equals even where they do not add up to 1.
+    def f(s: Vectors) -> Vectors:
+        logarithm = np.maximum(s, _TINY)  # 0 log 0 = 0
+        np.log2(logarithm, out=logarithm)
+        logarithm *= s
+        return logarithm
 
-    divergence = ((f(2 * p) + f(2 * q)) / 2 - f(p + q)) / 2  # added over the latent dims
+    excess = (f(2 * p) + f(2 * q)) / 2 - f(p + q)
+    divergence = excess.sum(axis=(1, 2), dtype=np.float64) / 2  # added over the latent dims
     scores: Scores = 1 - divergence / p.shape[1]
     return scores
 
@@ -158,8 +174,6 @@ def _js_table(p: Vectors, q: Vectors) -> Vectors:
     # A logarithm for every class of every pair is slow. But 1/s is the integral of exp(-ts) over
     # t > 0, so s log s, up to a linear term, is that of exp(-ts) / t^2, and the divergence that of
     # (exp(-tp) - exp(-tq))^2 / (4 t^2): squared distances, which a matrix product computes.
-    if len(p) == 1 or len(q) == 1:  # there are fewer logarithms than there would be exponentials
-        return _js(p, q).reshape(len(p), len(q))
     divergence = np.zeros((len(p), len(q)))
     for t, weight in _QUADRATURE:
         x = _saturation(p, t)
@@ -187,6 +201,7 @@ def _quadrature(nodes: int) -> list[tuple[float, float]]:
 
 _QUADRATURE = _quadrature(24)
 _JS_ERROR = 1e-6
+_TINY = np.finfo(np.float32).tiny
 
 
 def _saturation(p: Vectors, t: float) -> NDArray[np.float32]:

@@ -108,11 +108,13 @@ def test_blocks_do_not_show(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> 
         matrix(metric, a, b, CENTRE),
         matrix(metric, a, a, CENTRE),
     )
-    monkeypatch.setattr(module, "_PAIRS", 2)
+    monkeypatch.setattr(module, "_PAIR_BYTES", 2 * 8 * a[0].size)
     monkeypatch.setattr(module, "_TABLE", 3)
     np.testing.assert_allclose(similarity(metric, a[:5], b, CENTRE), pairs, atol=1e-12)
     np.testing.assert_allclose(matrix(metric, a, b, CENTRE), table, atol=1e-6)
     np.testing.assert_allclose(matrix(metric, a, a, CENTRE), own, atol=1e-6)
+    np.testing.assert_allclose(matrix(metric, a[:1], b, CENTRE), table[:1], atol=1e-6)
+    np.testing.assert_allclose(matrix(metric, a, b[:1], CENTRE), table[:, :1], atol=1e-6)
 
 
 @given(a=mixtures, b=mixtures)
