@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 HOST = "127.0.0.1"
 FAILED = 0  # the status of a request whose connection broke
+_TICK = 0.001  # seconds; what is due within one is sent together, since waking up is costly
 _LONGEST_IDLE = 2.0  # seconds; servers close what is idle longer than some, just as it is used
 
 
@@ -131,7 +132,7 @@ class _Load:
                 self._send(self._sent)
                 self._sent += 1
             if self._sent < len(due):
-                loop.call_later(max(0.0, due[self._sent] - now), arrive)
+                loop.call_later(max(_TICK, due[self._sent] - now), arrive)
 
         arrive()
         return await self._answers()

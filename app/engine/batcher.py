@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import math
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from app.engine.queue import Queue, Sentence, Ticket, finish, key_of
 from app.engine.tokenization import Tokens
 
 log = logging.getLogger("lattemix")
+
+_NICENESS = 5
 
 BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padded tokens, seconds
 
@@ -98,6 +102,10 @@ class Batcher:
 
     def _work(self) -> None:
         """A thread of the model's: batch after batch, until told to stop."""
+        # Whoever brings requests or takes answers away goes first, or cores soon have nothing to
+        # do. (Of a whole process, elsewhere than on Linux.)
+        if sys.platform == "linux":
+            os.nice(_NICENESS)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.stopped or self.queue.sentences)

@@ -23,6 +23,7 @@ from model_store.choice import Device, choose
 # beyond: they no longer fit its cache.
 _OVERHEADS = 32
 _CPU_BUDGETS, _GPU_BUDGETS = (256, 512), (4096, 32_768)
+_AWAKE_SECONDS, _WAKING_SECONDS = 0.002, 0.004
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Encoder:
         # session share its threads.
         self.parallel = usable_cores() if on_cpu and not threads else 1  # batches at once
         # But one that has the machine to itself is done soonest on all of it.
-        self._wide = self._session
+        self._wide, self._ended = self._session, -math.inf  # when the last run did
         if self.parallel > 1:
             self._wide = Session(artifact, provider, self.parallel, spinning=True)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
@@ -65,12 +66,16 @@ class Encoder:
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
-        most = 0 if self._weights is None else int(self._weights.argmax())
-        self.probe = Tokens([most], 1)  # the shortest text there is; every vocabulary has an id 0
+        weightiest = 0 if self._weights is None else int(self._weights.argmax())
+        self.probe = Tokens(
+            [weightiest], 1
+        )  # the shortest text there is; every vocabulary has an id 0
         least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
         least, most = least * (threads or 1), most * (threads or 1)
+        self._token_seconds = math.inf  # until it is measured
         self._warm_up(token_budget or most)
-        self.overhead = min(self._measure_overhead(), most / _OVERHEADS)
+        self._token_seconds, overhead = self._measure()
+        self.overhead = min(overhead, most / _OVERHEADS)
         self.token_budget = token_budget or max(least, round(self.overhead * _OVERHEADS))
 
     @classmethod
@@ -148,8 +153,15 @@ class Encoder:
             mask[row, : len(tokens.ids)] = 1
             weights = self._weigh(tokens)
             pool[row, : len(tokens.ids)] = weights / weights.sum()
-        session = self._wide if alone else self._session
-        return session.run(ids, mask, pool[:, None, :])[:, 0]
+        wide = alone and self._worth_waking(ids.size)
+        mixtures = (self._wide if wide else self._session).run(ids, mask, pool[:, None, :])
+        self._ended = time.perf_counter()
+        return mixtures[:, 0]
+
+    def _worth_waking(self, tokens: int) -> bool:
+        """Whether a run gains by all cores: others than its own may sleep, and wake up slowly."""
+        awake = time.perf_counter() - self._ended < _AWAKE_SECONDS
+        return awake or tokens * self._token_seconds > _WAKING_SECONDS
 
     def _warm_up(self, tokens: int) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
@@ -164,14 +176,14 @@ class Encoder:
                 self.run(batch, alone=True)
             length //= 2
 
-    def _measure_overhead(self) -> float:
-        """What a run costs besides its tokens: as much as so many tokens more."""
+    def _measure(self) -> tuple[float, float]:
+        """What a token takes, in seconds, and what a run takes besides, in tokens."""
         rows = 1 if self.provider == "cpu" else 64
         longest = self.padded_length(64)
         few, many = self.padded_length(1), rows * longest
         short, long = self._seconds(self._probes(1, 1)), self._seconds(self._probes(rows, longest))
         token = (long - short) / max(1, many - few)
-        return max(0.0, short / token - few) if token > 0 else math.inf
+        return (token, max(0.0, short / token - few)) if token > 0 else (0.0, math.inf)
 
     def _seconds(self, batch: Sequence[Tokens]) -> float:
         """Of a run; the fastest of some, since something else may have been in the way."""

@@ -2,6 +2,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -13,7 +14,7 @@ from app.engine import EmptyTextError, Encoder, TextError
 from app.engine import encoder as encoder_module
 from app.engine.encoder import batches, usable_cores
 from app.engine.session import ProviderError, Session
-from app.engine.tokenization import Tokenizer
+from app.engine.tokenization import Tokenizer, Tokens
 from app.settings import Settings
 from model_store import Artifact, ArtifactError, Store
 from tests.conftest import SENTENCES
@@ -250,3 +251,26 @@ def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatc
     encoder = Encoder.load(settings)
     assert options == [(3, ["CPUExecutionProvider"])]
     assert encoder.token_budget == 7
+
+
+def test_all_cores_are_for_what_is_long_or_comes_soon(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_module, "usable_cores", lambda: 2)
+    monkeypatch.setattr(Encoder, "_measure", lambda _: (0.001, 8.0))
+    encoder = Encoder(artifact, provider="cpu")
+    used: list[str] = []
+    for name in ("_session", "_wide"):
+        session = getattr(encoder, name)
+        run = lambda *feeds, session=session, name=name: used.append(name) or session.run(*feeds)  # noqa: E731
+        monkeypatch.setattr(encoder, name, SimpleNamespace(run=run))
+    short, long = [Tokens([1] * 3, 3)], [Tokens([1] * 3, 3)] * 2
+    for batch, alone, pause in (
+        (short, True, 1.0),
+        (long, True, 1.0),
+        (short, True, 0.0),
+        (long, False, 0.0),
+    ):
+        encoder._ended -= pause
+        encoder.run(batch, alone)
+    assert used == ["_session", "_wide", "_wide", "_session"]

@@ -1,0 +1,51 @@
+"""The way to the model's endpoints."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from app.routes import route
+from app.server import create_app
+from app.settings import Settings
+
+REQUEST = {"inputs": ["a dog is running"]}
+
+
+@pytest.fixture
+def app(settings: Settings) -> Iterator[FastAPI]:
+    app = create_app(settings)
+    yield app
+    app.state.service.engine.close()
+
+
+def test_every_endpoint_of_the_model_has_the_shortcut(app: FastAPI) -> None:
+    documented = {path for path, methods in app.openapi()["paths"].items() if "post" in methods}
+    shortcut = next(each for each in app.user_middleware if each.cls is route.Shortcut)
+    assert route.Shortcut(app, **shortcut.kwargs)._routes.keys() == documented
+
+
+def test_what_is_mounted_elsewhere_is_found_the_long_way(app: FastAPI) -> None:
+    outer = FastAPI()
+    outer.mount("/under", app)
+    direct = TestClient(app).post("/embed", json=REQUEST)
+    mounted = TestClient(outer).post("/under/embed", json=REQUEST)
+    assert (mounted.status_code, mounted.json()) == (200, direct.json())
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "kind"),
+    [(ValueError("a bug"), 500, "Internal"), (MemoryError(), 500, "Internal")],
+)
+def test_a_fault_of_our_own_is_answered_and_raised(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int, kind: str
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(app.state.service.engine, "encode", fail)
+    answer = TestClient(app, raise_server_exceptions=False).post("/embed", json=REQUEST)
+    assert (answer.status_code, answer.json()["error_type"]) == (status, kind)
+    with pytest.raises(type(fault)):
+        TestClient(app).post("/embed", json=REQUEST)
