@@ -22,7 +22,7 @@ from model_store.choice import Device, choose
 # On a CPU, where they are of a thread, its speed is the same from 192 to 512 tokens, and less
 # beyond: they no longer fit its cache.
 _OVERHEADS = 32
-_CPU_BUDGETS, _GPU_BUDGETS = (256, 512), (4096, 32_768)
+_CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 32_768)
 _AWAKE_SECONDS, _WAKING_SECONDS = 0.002, 0.004
 
 
@@ -166,9 +166,12 @@ class Encoder:
     def _warm_up(self, tokens: int) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
 
-        From long to short, so that memory is reserved once.
+        The largest first and in every place at once, so that memory is all taken by now.
         """
         length = self.manifest.max_tokens
+        largest = self._probes(max(1, tokens // length), length)
+        with ThreadPoolExecutor(self.parallel) as pool:
+            list(pool.map(self.run, [largest] * self.parallel))
         while length:
             batch = self._probes(1 if self.provider == "cpu" else max(1, tokens // length), length)
             self.run(batch)

@@ -189,7 +189,7 @@ def test_batches_share_the_cores(
     encoder = Encoder(artifact, provider="cpu", threads=threads)
     used = encoder._session._session.get_session_options().intra_op_num_threads
     assert (used, encoder.parallel) == expected
-    assert 256 * used <= encoder.token_budget <= 512 * used
+    assert 256 * used <= encoder.token_budget <= 384 * used
     wide = encoder._wide._session.get_session_options()
     assert wide.intra_op_num_threads == max(used, encoder.parallel)
 
@@ -199,8 +199,8 @@ def test_batches_share_the_cores(
     [
         (lambda tokens: 0.002 + 0.0002 * tokens, 10, 320),
         (lambda tokens: 0.0002 * tokens, 0, 256),
-        (lambda tokens: 0.002, 16, 512),  # tokens cost nothing
-        (lambda tokens: 0.1 + 0.0002 * tokens, 16, 512),
+        (lambda tokens: 0.002, 12, 384),  # tokens cost nothing
+        (lambda tokens: 0.1 + 0.0002 * tokens, 12, 384),
     ],
 )
 def test_the_budget_is_measured(
