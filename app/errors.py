@@ -191,7 +191,7 @@ def _http(request: Request, error: HTTPException) -> ApiError:
         return ApiError(
             "MethodNotAllowed", f"{path} does not take {request.method}: see /docs.", headers
         )
-    return ApiError("Validation", "The body is not valid JSON.")  # FastAPI's 400
+    return ApiError("Validation", str(error.detail))  # whatever else FastAPI may find wrong
 
 
 def _validation(request: Request, error: RequestValidationError) -> ApiError:
@@ -242,8 +242,6 @@ def _sentence(problem: dict[str, object]) -> str:
         parts = parts[1:]  # which of two bodies it was taken for
     for part in parts:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
-    if problem["type"] == "json_invalid":
-        return "The body is not valid JSON"
     if not place:
         return "The body should be a JSON object, sent with content-type: application/json"
     message = str(problem["msg"]).removeprefix("Value error, ")

@@ -1,6 +1,7 @@
 """A listening socket, a loaded model and uvicorn, from start to a clean stop."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import math
@@ -24,6 +25,7 @@ from app.settings import Settings
 from model_store import LatteMixError
 
 _BACKLOG = 2048
+_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by itself
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
 
@@ -35,6 +37,7 @@ def run(settings: Settings) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
     threadpool_limits(limits=1, user_api="blas")
+    _give_back_large_memory()
     # The port first: finding it taken should not cost a model load. But nobody is to connect, and
     # a balancer to go elsewhere, until there is a model.
     listener = _bind(settings)
@@ -48,6 +51,12 @@ def run(settings: Settings) -> None:
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, lambda *_: sys.exit(0))
     _Server(app, settings).run(sockets=[listener])
+
+
+def _give_back_large_memory() -> None:
+    """Let what a large answer took return to the system, instead of to a heap full of holes."""
+    with suppress(AttributeError, OSError, TypeError):  # glibc's, and not every system has it
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 class _Server(uvicorn.Server):

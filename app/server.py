@@ -61,6 +61,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=_DESCRIPTION,
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,  # to an address that a proxy in front may not have
         # `Observe` does this, and says nothing of what is in a body.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

@@ -41,7 +41,7 @@ def main() -> None:
     if failed:
         sys.exit(f"There is nothing of {', '.join(failed)}: see above.")
     if options.record:
-        record(results, suite.machine())
+        record(results, suite.machine(), plan.seconds)
 
 
 def keep(results: suite.Results, plan: Plan) -> None:

@@ -41,10 +41,13 @@ def spreads(results: Results) -> dict[str, Spread]:
     return {name: Spread.of(values) for name, values in found.items() if values}
 
 
-def record(results: Results, machine: dict[str, Any], path: Path = RECORDED) -> None:
-    """Write the ratios of a run, and where they were taken."""
+def record(
+    results: Results, machine: dict[str, Any], seconds: float, path: Path = RECORDED
+) -> None:
+    """Write the ratios of a run, where they were taken, and how long a turn was."""
     ratios = {name: spread._asdict() for name, spread in spreads(results).items()}
-    text = json.dumps({"machine": machine, "ratios": ratios}, indent=2, ensure_ascii=False)
+    kept = {"machine": machine, "seconds": seconds, "ratios": ratios}
+    text = json.dumps(kept, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 

@@ -228,8 +228,9 @@ def embed(texts: Sequence[str], accept: str = NPY) -> bytes:
 
 
 def ask_infinity(texts: Sequence[str]) -> bytes:
-    """A request for embeddings, as infinity takes it."""
-    return post("/embeddings", {"model": BACKBONE, "input": list(texts)})
+    """A request for embeddings, as infinity takes it; in base64, which it writes fastest."""
+    body = {"model": BACKBONE, "input": list(texts), "encoding_format": "base64"}
+    return post("/embeddings", body)
 
 
 def ask_similarity(pairs: Sequence[Sequence[str]]) -> bytes:

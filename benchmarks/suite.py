@@ -22,6 +22,7 @@ from benchmarks.parts import (
     overload,
     scaling,
     throughput,
+    training,
 )
 from benchmarks.report import Table
 from benchmarks.rounds import Series
@@ -37,6 +38,7 @@ PARTS: dict[str, ModuleType] = {
     "scaling": scaling,
     "graph": graph,
     "health": health,
+    "training": training,
 }
 
 Results = dict[str, Series]

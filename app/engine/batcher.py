@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from app.engine.encoder import Encoder
@@ -103,9 +104,10 @@ class Batcher:
     def _work(self) -> None:
         """A thread of the model's: batch after batch, until told to stop."""
         # Whoever brings requests or takes answers away goes first, or cores soon have nothing to
-        # do. (Of a whole process, elsewhere than on Linux.)
+        # do. Elsewhere than on Linux this would be of the whole process.
         if sys.platform == "linux":
-            os.nice(_NICENESS)
+            with suppress(OSError):  # not every sandbox lets it
+                os.nice(_NICENESS)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
@@ -134,7 +136,7 @@ class Batcher:
         for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
             sentence.mixture = mixture
         self._end(batch)
-        self._note(batch.sentences, seconds)
+        self._note(batch, seconds)
         self._deliver(batch.sentences)
 
     def _fail(self, sentences: list[Sentence], again: bool) -> None:
@@ -170,11 +172,12 @@ class Batcher:
             for ticket in batch.tickets:
                 ticket.end()
 
-    def _note(self, sentences: list[Sentence], seconds: float) -> None:
+    def _note(self, batch: _Batch, seconds: float) -> None:
         self.succeeded = time.monotonic()
+        sentences = batch.sentences
         tokens = sum(map(len, sentences))
         padded = self.encoder.padded_length(max(map(len, sentences))) * len(sentences)
-        rate = tokens / seconds * self.encoder.parallel
+        rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
         known = self.tokens_per_second or rate
         self.tokens_per_second = known + (rate - known) / 8
         if self._on_batch is not None:

@@ -22,8 +22,10 @@ from model_store.choice import Device, choose
 # On a CPU, where they are of a thread, its speed is the same from 192 to 512 tokens, and less
 # beyond: they no longer fit its cache.
 _OVERHEADS = 32
-_CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 32_768)
-_AWAKE_SECONDS, _WAKING_SECONDS = 0.002, 0.004
+_CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 16_384)
+# All cores, but not more than so many, run a batch that is alone: if they are awake, having worked
+# so lately, or it would take so long on one that they are worth waking.
+_MOST_CORES, _AWAKE_SECONDS, _WAKING_SECONDS = 8, 0.002, 0.004
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Encoder:
         # But one that has the machine to itself is done soonest on all of it.
         self._wide, self._ended = self._session, -math.inf  # when the last run did
         if self.parallel > 1:
-            self._wide = Session(artifact, provider, self.parallel, spinning=True)
+            cores = min(self.parallel, _MOST_CORES)
+            self._wide = Session(artifact, "cpu", cores, spinning=True)
         # A GPU likes lengths in eights, and few different ones; on a CPU padding is only work.
         self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
@@ -71,12 +74,14 @@ class Encoder:
             [weightiest], 1
         )  # the shortest text there is; every vocabulary has an id 0
         least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
-        least, most = least * (threads or 1), most * (threads or 1)
-        self._token_seconds = math.inf  # until it is measured
-        self._warm_up(token_budget or most)
+        if on_cpu:
+            least, most = least * (threads or 1), most * (threads or 1)
         self._token_seconds, overhead = self._measure()
         self.overhead = min(overhead, most / _OVERHEADS)
+        # Of the service's batches; `encode` is to give the same to the last bit on every day.
         self.token_budget = token_budget or max(least, round(self.overhead * _OVERHEADS))
+        self._steady_budget = token_budget or least
+        self._warm_up()
 
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
@@ -114,10 +119,10 @@ class Encoder:
             raise EmptyTextError(*empty) from None
         shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
         mixtures = np.empty(shape, np.float32)
-        planned = list(batches([len(text.ids) for text in tokens], self.token_budget))
+        planned = batches([len(text.ids) for text in tokens], self._steady_budget)
 
         def compute(batch: list[int]) -> None:
-            mixtures[batch] = self.run([tokens[i] for i in batch], alone=len(planned) == 1)
+            mixtures[batch] = self.run([tokens[i] for i in batch])
 
         with ThreadPoolExecutor(self.parallel) as pool:
             for _ in pool.map(compute, planned):
@@ -163,17 +168,19 @@ class Encoder:
         awake = time.perf_counter() - self._ended < _AWAKE_SECONDS
         return awake or tokens * self._token_seconds > _WAKING_SECONDS
 
-    def _warm_up(self, tokens: int) -> None:
+    def _warm_up(self) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
 
         The largest first and in every place at once, so that memory is all taken by now.
         """
         length = self.manifest.max_tokens
-        largest = self._probes(max(1, tokens // length), length)
+        rows = max(1, -(-self.token_budget // length))
+        largest = self._probes(rows, max(1, min(length, self.token_budget // rows)))
         with ThreadPoolExecutor(self.parallel) as pool:
             list(pool.map(self.run, [largest] * self.parallel))
         while length:
-            batch = self._probes(1 if self.provider == "cpu" else max(1, tokens // length), length)
+            rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
+            batch = self._probes(rows, length)
             self.run(batch)
             if self._wide is not self._session:
                 self.run(batch, alone=True)

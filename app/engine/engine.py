@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.engine.batcher import Batcher, BatchWatcher
 from app.engine.cache import Cache, Text, key_of
@@ -57,7 +58,8 @@ class Engine:
         self._settings = settings
         self._requests = 0
         self._arriving = 0  # tokens, about, of texts that are not tokenized yet
-        # Apart, and several, so that a text or a small answer does not wait for a large answer.
+        # Apart, so that what is on its way to the model does not wait for a large answer, and
+        # several, so that a small answer does not.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="lattemix-pool")
 
@@ -105,7 +107,7 @@ class Engine:
         start = time.perf_counter()
         keys = [key_of(text, cut) for text in texts]
         mixtures = np.empty((len(texts), *self._shape), np.float32)
-        known = await self.compute(lambda: self.cache.recall(keys, mixtures), len(texts))
+        known = await self._recalled(keys, mixtures, wait)
         fresh = [place for place, text in enumerate(known) if text is None]
         tokens = await self._tokenized(texts, fresh, cut, wait) if fresh else []
         for place, read in zip(fresh, tokens, strict=True):
@@ -131,6 +133,15 @@ class Engine:
 
             await self.compute(collect, len(fresh))
         return encoding
+
+    async def _recalled(
+        self, keys: list[bytes], mixtures: NDArray[np.float32], wait: Wait
+    ) -> list[Text | None]:
+        """What is remembered, with the mixtures written."""
+        if len(keys) <= _FEW_SENTENCES:
+            return self.cache.recall(keys, mixtures)
+        loop = asyncio.get_running_loop()
+        return await wait(loop.run_in_executor(self._tokenizing, self.cache.recall, keys, mixtures))
 
     async def compute(self, job: Callable[[], T], sentences: int) -> T:
         """Do other work (scores, JSON) away from the model, and if it is much from the loop."""

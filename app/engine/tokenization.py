@@ -11,6 +11,8 @@ from model_store import ArtifactError
 
 Side = Literal["right", "left"]
 
+_FEW = 4  # texts that need not wait for the tokenizer's threads, which may have others
+
 
 class Tokens(NamedTuple):
     """One text as the model sees it."""
@@ -45,9 +47,12 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
-        """Tokenize a batch, in parallel and without the GIL; `cut` is the side that loses."""
+        """Tokenize texts, many in parallel and without the GIL; `cut` is the side that loses."""
         try:
-            encodings = self._tokenizer.encode_batch_fast(list(texts))
+            if len(texts) <= _FEW:
+                encodings = [self._tokenizer.encode(text) for text in texts]
+            else:
+                encodings = self._tokenizer.encode_batch_fast(list(texts))
         except TypeError:  # what the Rust side makes of a lone surrogate
             raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
         return [self._fit(encoding.ids, cut) for encoding in encodings]

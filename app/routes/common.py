@@ -23,7 +23,7 @@ from model_store import Manifest, Metric
 
 T = TypeVar("T")
 
-_MOMENT_SECONDS = 0.1
+_MOMENT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

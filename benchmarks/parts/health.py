@@ -40,15 +40,15 @@ WORK = {
 
 
 class Prober:
-    """Asks both probes in turns, in a process of its own, until told to stop."""
+    """Asks both probes in turns, in a process of its own."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
-    def __call__(self, seconds: float) -> dict[str, list[float]]:
-        """Seconds of every answer, for so long."""
+    def __call__(self, seconds: float) -> dict[str, list[tuple[float, float]]]:
+        """When every answer came, by the machine's clock, and after how many seconds."""
         connection = http.client.HTTPConnection(HOST, self._port, timeout=60)
-        found: dict[str, list[float]] = {path: [] for path in PROBES}
+        found: dict[str, list[tuple[float, float]]] = {path: [] for path in PROBES}
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             for path, times in found.items():
@@ -58,7 +58,8 @@ class Prober:
                 answer.read()
                 if answer.status != 200:
                     raise RuntimeError(f"{path} answered {answer.status}.")
-                times.append(time.perf_counter() - start)
+                now = time.perf_counter()
+                times.append((now, now - start))
             time.sleep(_PAUSE_SECONDS)
         connection.close()
         return found
@@ -80,20 +81,19 @@ def run(plan: Plan, stage: Stage) -> Series:
 def _turn(plan: Plan, stage: Stage, prober: Worker, name: str, work: Work, number: int) -> Figures:
     seconds = plan.seconds * 3
     whole = work.clients * work.sentences
-    count = -(-round(500 * seconds) // whole) * whole  # some seconds of work, for every client
+    count = -(-round(1000 * seconds) // whole) * whole  # some seconds of work, for every client
     drawn = texts.write(texts.usual(f"{name} {number}", count), f"{name} {number}")
     requests = [work.ask(list(part)) for part in in_parts(drawn, work.sentences)]
     prober.begin(seconds)
     answers = stage.closed(stage.server("int8"), requests, work.clients).check()
+    end = time.perf_counter()  # what came later found the server idle
     found = prober.end()
-    return {
-        "rate": count / answers.elapsed,
-        **{
-            f"{path} p{p} ms": float(np.percentile(times, p)) * 1000
-            for path, times in found.items()
-            for p in PERCENTILES
-        },
-    }
+    figures = {"rate": count / answers.elapsed}
+    for path, times in found.items():
+        busy = [seconds for when, seconds in times if when <= end]
+        for p in PERCENTILES:
+            figures[f"{path} p{p} ms"] = float(np.percentile(busy, p)) * 1000
+    return figures
 
 
 def tables(series: Series) -> list[Table]:

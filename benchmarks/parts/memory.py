@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from benchmarks import texts
+from benchmarks.load import post
 from benchmarks.parts.latency import MOST_CLIENTS
 from benchmarks.processes import Server
 from benchmarks.report import Table, cell
@@ -15,7 +16,9 @@ from benchmarks.stage import Plan, Stage, ask_similarity, embed, serve
 
 WHO = "server int8"
 STARTS = 5
-LONGEST = 60  # tokens
+LENGTHS = (60, 256)  # tokens at most; the latter in one of ten requests
+KINDS = (1, 2, 32, 64, 512)  # sentences: mixtures of them, a pair, mixtures, all pairs, mixtures
+SHARES = (0.9, 0.094, 0.005, 0.0008, 0.0002)
 AGAIN = 1 / 3  # of the requests are for what was asked before
 _AT_A_TIME = 5000  # requests that are written down at once
 _SETTLE_SECONDS = 2.0
@@ -61,18 +64,23 @@ def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
 
 
 def requests(name: str, count: int) -> Iterator[bytes]:
-    """Mostly single sentences, some pairs and a few of 32 at once; a third of them not new."""
+    """Mostly single sentences, some pairs, a few lists; a third of them not new."""
     chance = np.random.default_rng(texts.seed(name))
     asked: list[bytes] = []
-    for kind in chance.choice(3, size=count, p=(0.9, 0.095, 0.005)):
+    for size in chance.choice(KINDS, size=count, p=SHARES):
         if asked and chance.random() < AGAIN:
             yield asked[chance.integers(len(asked))]
             continue
-        size = (1, 2, 32)[kind]
-        drawn = f"{name} {len(asked)}"
-        written = texts.write(texts.mixed(drawn, size, longest=LONGEST), drawn)
-        asked.append(ask_similarity([written]) if kind == 1 else embed(written))
+        drawn, longest = f"{name} {len(asked)}", chance.choice(LENGTHS, p=(0.9, 0.1))
+        written = texts.write(texts.mixed(drawn, size, longest=longest), drawn)
+        asked.append(_ASKED.get(size, embed)(written))
         yield asked[-1]
+
+
+_ASKED: dict[int, Callable[[list[str]], bytes]] = {
+    2: lambda pair: ask_similarity([pair]),
+    64: lambda inputs: post("/matrix", {"inputs": inputs, "metric": "js", "top_k": 9}),
+}
 
 
 class _Watch:

@@ -49,7 +49,7 @@ def test_smaller_is_better_where_the_aim_says_so() -> None:
 
 def recorded(tmp_path: Path, found: dict[str, Series]) -> dict[str, Any]:
     path = tmp_path / "recorded.json"
-    record(found, {"cpu": "a", "cores": 2}, path)
+    record(found, {"cpu": "a", "cores": 2}, 2.0, path)
     read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return read
 
@@ -84,6 +84,7 @@ def test_only_ratios_are_recorded(tmp_path: Path) -> None:
     assert spreads({alone.part: {alone.top: [1.0]}}) == {}
     assert recorded(tmp_path, results(RATIO, 1, 2, 3)) == {
         "machine": {"cpu": "a", "cores": 2},
+        "seconds": 2.0,
         "ratios": {RATIO.name: {"median": 2, "low": 1, "high": 3}},
     }
 
@@ -94,13 +95,21 @@ def test_another_machine_is_named() -> None:
     assert check.difference(here, {**here, "cores": 8}) == "cores 2 there, 8 here"
 
 
-@pytest.mark.parametrize(("now", "code"), [((4, 4.1, 4.2), 0), ((2, 2.1, 2.2), 1)])
-def test_the_check_fails_for_what_is_worse(
+@pytest.mark.parametrize(
+    ("now", "code", "said"),
+    [
+        ((4, 4.1, 4.2), 0, "cpu a there, b here"),
+        ((2, 2.1, 2.2), 1, "Worse than recorded: server int8 ÷ infinity"),
+        ((), 1, "not measured now: server int8 ÷ infinity"),
+    ],
+)
+def test_the_check_fails_for_what_is_worse_or_missing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     now: tuple[float, ...],
     code: int,
+    said: str,
 ) -> None:
     recorded(tmp_path, results(RATIO, 4, 4.1, 4.2))
     monkeypatch.setattr(check, "RECORDED", tmp_path / "recorded.json")
@@ -109,6 +118,4 @@ def test_the_check_fails_for_what_is_worse(
     with pytest.raises(SystemExit) as end:
         check.main()
     assert end.value.code == code
-    said = capsys.readouterr().out
-    assert "cpu a there, b here" in said
-    assert ("Worse than recorded: server int8 ÷ infinity" in said) == bool(code)
+    assert said in capsys.readouterr().out

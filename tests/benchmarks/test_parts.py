@@ -84,7 +84,7 @@ def test_soak_requests_are_mixed_and_partly_repeated(monkeypatch: pytest.MonkeyP
     made = list(memory.requests("a", 400))
     assert len(made) == 400
     assert 150 < len(set(made)) < 350
-    assert {request.split()[1] for request in made} == {b"/embed", b"/similarity"}
+    assert {b"/embed", b"/similarity"} <= {request.split()[1] for request in made}
 
 
 def test_a_worker_keeps_what_it_made_and_raises_what_it_raised() -> None:

@@ -54,9 +54,9 @@ def test_equal_texts_are_computed_once(encoder: Encoder, monkeypatch: pytest.Mon
     rows = []
     run = encoder.run
 
-    def counting(batch, alone):
+    def counting(batch):
         rows.append(len(batch))
-        return run(batch, alone)
+        return run(batch)
 
     monkeypatch.setattr(encoder, "run", counting)
     encoding = encoder.encode(["a dog", "a man", "a dog", "a dog"])
@@ -191,7 +191,7 @@ def test_batches_share_the_cores(
     assert (used, encoder.parallel) == expected
     assert 256 * used <= encoder.token_budget <= 384 * used
     wide = encoder._wide._session.get_session_options()
-    assert wide.intra_op_num_threads == max(used, encoder.parallel)
+    assert wide.intra_op_num_threads == max(used, min(encoder.parallel, 8))
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,7 @@ def test_all_cores_are_for_what_is_long_or_comes_soon(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encoder_module, "usable_cores", lambda: 2)
+    monkeypatch.setattr(encoder_module, "_AWAKE_SECONDS", 1000.0)
     monkeypatch.setattr(Encoder, "_measure", lambda _: (0.001, 8.0))
     encoder = Encoder(artifact, provider="cpu")
     used: list[str] = []
@@ -266,8 +267,8 @@ def test_all_cores_are_for_what_is_long_or_comes_soon(
         monkeypatch.setattr(encoder, name, SimpleNamespace(run=run))
     short, long = [Tokens([1] * 3, 3)], [Tokens([1] * 3, 3)] * 2
     for batch, alone, pause in (
-        (short, True, 1.0),
-        (long, True, 1.0),
+        (short, True, 2000.0),
+        (long, True, 2000.0),
         (short, True, 0.0),
         (long, False, 0.0),
     ):
