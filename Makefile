@@ -19,7 +19,7 @@ help:
 	@echo "make test    run every test"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
-	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); 25 minutes"
+	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
 	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 

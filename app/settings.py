@@ -47,10 +47,10 @@ class Settings(BaseSettings):
         ge=0,
         le=1024,
         description="Threads of a batch on a CPU, which then runs one at a time; 0 is a batch for "
-        "every core, each on one thread.",
+        "every core, each on one thread unless it is alone.",
     )
     token_budget: int = Field(
-        0, ge=0, description="Tokens in one batch, padding included; 0 is by the device."
+        0, ge=0, description="Tokens in one batch, padding included; 0 is as measured at the start."
     )
     max_inputs: int = Field(1024, ge=2, description="Most sentences in one request.")
     max_characters: int = Field(100_000, ge=1, description="Most characters in one sentence.")

@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Plan:
     """How much is done."""
 
-    rounds: int = 5
+    rounds: int = 9
     seconds: float = 2.0  # that a turn of the slower contestants takes, about
     quick: bool = False
     backbone: str = BACKBONE
@@ -42,7 +42,7 @@ class Plan:
 
     def fewer(self) -> int:
         """Rounds of what takes long, or is less sought after."""
-        return 1 if self.quick else max(1, self.rounds * 3 // 5)
+        return 1 if self.quick else max(1, self.rounds // 3)
 
     def sentences(self, tokens: float = 14.0) -> int:
         """How many of so many tokens each, in whole requests of 32, make a turn."""

@@ -22,17 +22,16 @@ SHARES = {1: 0.3, 8: 0.7, MOST_CLIENTS: 1.5}
 
 
 def run(plan: Plan, stage: Stage) -> Series:
-    """Let servers and bare calls take turns on single sentences."""
+    """Let servers and bare calls take turns on single sentences, those compared one by one."""
     turns: dict[str, Turn] = {}
     lone = round(plan.sentences() * SHARES[1])
     for precision in PRECISIONS:
         turns[f"{_named(1)}/bare call, {precision}"] = partial(_bare, stage, precision, lone)
-    for clients, share in SHARES.items():
-        for name, service in stage.services().items():
+    for name, service in stage.services().items():
+        for clients, share in SHARES.items():
             # infinity takes several times as long for each.
             count = round(plan.sentences() * share / (3 if name == "infinity" else 1))
             turns[f"{_named(clients)}/{name}"] = partial(_singles, stage, service, clients, count)
-    for name, service in stage.services().items():
         turns[f"bulk/{name}"] = partial(_bulk, stage, service, plan.sentences())
     return play(turns, plan.rounds, plan.tell)
 

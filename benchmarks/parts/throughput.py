@@ -40,13 +40,19 @@ def tables(series: Series) -> list[Table]:
 
 
 def _everyone(workload: str, draw: Draw, stage: Stage, json: bool) -> dict[str, Turn]:
-    turns: dict[str, Turn] = {}
+    """Those who are compared take turns one after the other, as the machine may change its pace."""
+    turns: dict[str, Turn] = {SGEMM: partial(_limit, stage, workload, draw)}
     for name, worker in _in_process(stage).items():
-        turns[f"{workload}/{name}"] = partial(_encode, stage, workload, draw, worker)
+        turns[name] = partial(_encode, stage, workload, draw, worker)
     for name, service in stage.services(json).items():
-        turns[f"{workload}/{name}"] = partial(_ask, stage, workload, draw, name, service)
-    turns[f"{workload}/{SGEMM}"] = partial(_limit, stage, workload, draw)
-    return turns
+        turns[name] = partial(_ask, stage, workload, draw, name, service)
+    return {f"{workload}/{name}": turns[name] for name in sorted(turns, key=_place)}
+
+
+def _place(name: str) -> int:
+    """When its turn is; those who are not named come last."""
+    order = (SGEMM, "engine fp32", "server fp32", "infinity", "server int8", "engine int8")
+    return order.index(name) if name in order else len(order)
 
 
 def _in_process(stage: Stage) -> dict[str, Callable[[], Worker]]:
