@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.load import post
+from benchmarks.load import LoadError, post
 from benchmarks.parts.latency import MOST_CLIENTS
+from benchmarks.parts.overload import REFUSED
 from benchmarks.processes import Server
 from benchmarks.report import Table, cell
 from benchmarks.rounds import Series
@@ -42,11 +43,14 @@ def run(plan: Plan, stage: Stage) -> Series:
 
 def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
     time.sleep(_SETTLE_SECONDS)
-    idle = server.resident_bytes
+    idle, refused = server.resident_bytes, 0
     with _Watch(server) as watch:
         for part in range(-(-plan.requests // _AT_A_TIME)):
             count = min(_AT_A_TIME, plan.requests - part * _AT_A_TIME)
-            stage.closed(server, list(requests(f"soak {part}", count)), MOST_CLIENTS).check()
+            answers = stage.closed(server, list(requests(f"soak {part}", count)), MOST_CLIENTS)
+            if others := answers.others(REFUSED):  # which long lists that meet may lead to
+                raise LoadError(f"There were answers other than 200 and 429: {others}.")
+            refused += int((answers.status == REFUSED).sum())
             plan.tell(
                 f"  {part * _AT_A_TIME + count:,} requests: {server.resident_bytes / 1e6:.0f} MB"
             )
@@ -58,6 +62,7 @@ def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
         f"{WHO}/after/remembered MB": [remembered / 1e6],
         f"{WHO}/after/growth %": [100 * (after / idle - 1)],
         f"{WHO}/after/requests": [float(plan.requests)],
+        f"{WHO}/after/refused": [float(refused)],
         f"{WHO}/watched/s": watch.seconds,
         f"{WHO}/watched/MB": watch.megabytes,
     }
@@ -129,6 +134,7 @@ def tables(series: Series) -> list[Table]:
             "of that, remembered mixtures by its own count, MB",
             cell(series, f"{WHO}/after/remembered MB"),
         ],
+        ["of the requests, refused with 429", cell(series, f"{WHO}/after/refused")],
         ["growth, %", cell(series, f"{WHO}/after/growth %", ".1f")],
     ]
     return [Table("Memory and start, server int8", ["", ""], rows)]
