@@ -199,7 +199,7 @@ def test_nginx_gives_up_an_idle_connection_before_the_service_does() -> None:
 
 def test_nginx_takes_the_request_ids_that_the_service_takes() -> None:
     (pattern,) = re.findall(r'"~\^(.+)\$"\s+\$http_x_request_id;', NGINX)
-    assert pattern == _REQUEST_ID.pattern
+    assert pattern.encode() == _REQUEST_ID.pattern
 
 
 def test_nginx_takes_no_more_headers_than_the_service() -> None:
