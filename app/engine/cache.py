@@ -31,7 +31,8 @@ class _Place(NamedTuple):
 class Cache:
     """The most recently used texts, in memory that is all taken at the start.
 
-    So a process that has started within its limit stays within it. Thread-safe.
+    So it does not let the process grow as it fills, but for some entries of a dictionary.
+    Thread-safe.
     """
 
     def __init__(self, max_bytes: int, latents: int, classes: int) -> None:

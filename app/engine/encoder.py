@@ -70,9 +70,8 @@ class Encoder:
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
         weightiest = 0 if self._weights is None else int(self._weights.argmax())
-        self.probe = Tokens(
-            [weightiest], 1
-        )  # the shortest text there is; every vocabulary has an id 0
+        # The shortest text there is; every vocabulary has an id 0.
+        self.probe = Tokens([weightiest], 1)
         least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
         if on_cpu:
             least, most = least * (threads or 1), most * (threads or 1)
@@ -171,7 +170,7 @@ class Encoder:
     def _warm_up(self) -> None:
         """Run the shapes that will come: the first run of each allocates and, on a GPU, plans.
 
-        The largest first and in every place at once, so that memory is all taken by now.
+        The largest first and in every place at once, so that most memory is taken by now.
         """
         length = self.manifest.max_tokens
         rows = max(1, -(-self.token_budget // length))
