@@ -14,7 +14,7 @@ from app.engine import Encoder, Engine
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
-from app.routes import embed, rank, similarity, status
+from app.routes import embed, explain, rank, similarity, status
 from app.routes.common import Service
 from app.routes.route import Shortcut
 from app.settings import Settings, load_settings
@@ -69,8 +69,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # Said here for the documentation; `RequireKey` asks for it, before a body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    of_model = (similarity.router, embed.router, rank.router)
-    for router in (*of_model, status.router):
+    of_model = (similarity.router, embed.router, rank.router, explain.router)
+    for router in (*of_model, explain.latents, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
     # The last one added is the first to see a request.

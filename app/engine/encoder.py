@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from app.engine.errors import EmptyTextError
 from app.engine.session import Session, likely_device
-from app.engine.tokenization import Side, Tokenizer, Tokens
+from app.engine.tokenization import Parsed, Piece, Side, Tokenizer, Tokens
 from app.settings import Provider, Settings
 from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.choice import Device, choose
+from model_store.latents import read as read_latents
 
 # Tokens in a batch: as many as make what a run costs besides them 1 part in so many, within bounds.
 # On a CPU, where they are of a thread, its speed is the same from 192 to 512 tokens, and less
@@ -35,6 +36,17 @@ class Encoding:
     mixtures: NDArray[np.float32]  # [N, L, C]
     tokens: list[int]  # of the whole text; of one that was cut, not all were read
     truncated: list[bool]
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """What a text became, token by token."""
+
+    pieces: list[Piece]
+    weights: NDArray[np.float32]  # [S], which add up to 1
+    mixtures: NDArray[np.float32]  # [S, L, C]
+    tokens: int
+    truncated: bool
 
 
 class Encoder:
@@ -68,6 +80,7 @@ class Encoder:
         self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
+        self.latents = read_latents(artifact.latents, *latent_shape) if artifact.latents else None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
         weightiest = 0 if self._weights is None else int(self._weights.argmax())
         # The shortest text there is; every vocabulary has an id 0.
@@ -138,29 +151,53 @@ class Encoder:
         A text is empty, too, if none of its tokens counts.
         """
         tokens = self._tokenizer(texts, cut)
+        self._check(tokens)
+        return tokens
+
+    def parse(self, texts: Sequence[str], cut: Side = "right") -> list[Parsed]:
+        """The same, with where each token stands; for a run it asks for every token's mixture."""
+        parsed = [self._tokenizer.parse(text, cut) for text in texts]
+        self._check([text.tokens for text in parsed])
+        return parsed
+
+    def _check(self, tokens: Sequence[Tokens]) -> None:
         empty = [i for i, text in enumerate(tokens) if text.empty or not self._weigh(text).any()]
         if empty:
             raise EmptyTextError(*empty)
-        return tokens
 
     def padded_length(self, longest: int) -> int:
         """The length that a batch is brought to."""
         return min(-(-longest // self._step) * self._step, self.manifest.max_tokens)
 
     def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
-        """Return the mixtures [B, L, C] of one batch; `alone` says that no other runs beside it."""
+        """Return the mixtures [B, L, C] of one batch, or of its tokens [B, S, L, C] if asked for.
+
+        All must ask for the same. `alone` says that no other runs beside it.
+        """
         shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
-        pool = np.zeros(shape, np.float32)
         for row, tokens in enumerate(batch):
             ids[row, : len(tokens.ids)] = tokens.ids
             mask[row, : len(tokens.ids)] = 1
-            weights = self._weigh(tokens)
-            pool[row, : len(tokens.ids)] = weights / weights.sum()
+        each = batch[0].each
+        pool = _every_token(*shape) if each else self._pool(batch, shape)  # [B, G, S]
         wide = alone and self._worth_waking(ids.size)
-        mixtures = (self._wide if wide else self._session).run(ids, mask, pool[:, None, :])
+        mixtures = (self._wide if wide else self._session).run(ids, mask, pool)
         self._ended = time.perf_counter()
-        return mixtures[:, 0]
+        return mixtures if each else mixtures[:, 0]
+
+    def _pool(self, batch: Sequence[Tokens], shape: tuple[int, int]) -> NDArray[np.float32]:
+        """How each text is averaged: [B, 1, S]."""
+        pool = np.zeros(shape, np.float32)
+        for row, tokens in enumerate(batch):
+            pool[row, : len(tokens.ids)] = self.weights(tokens)
+        return pool[:, None, :]
+
+    def weights(self, tokens: Tokens) -> NDArray[np.float32]:
+        """What part of its text's mixture each token is: [S]."""
+        weights = self._weigh(tokens)
+        shares: NDArray[np.float32] = weights / weights.sum()
+        return shares
 
     def _worth_waking(self, tokens: int) -> bool:
         """Whether a run gains by all cores: others than its own may sleep, and wake up slowly."""
@@ -211,6 +248,11 @@ class Encoder:
         if self._weights is None:
             return np.ones(len(tokens.ids), np.float32)
         return self._weights[tokens.ids]
+
+
+def _every_token(rows: int, length: int) -> NDArray[np.float32]:
+    """A pool that leaves every token by itself: [B, S, S]."""
+    return np.broadcast_to(np.eye(length, dtype=np.float32), (rows, length, length))
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

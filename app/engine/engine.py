@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from app.engine.batcher import Batcher, BatchWatcher
 from app.engine.cache import Cache, Text, key_of
-from app.engine.encoder import Encoder, Encoding
+from app.engine.encoder import Dissection, Encoder, Encoding
 from app.engine.errors import EmptyTextError, OverloadedError, TooLongError, UnavailableError
 from app.engine.queue import Queue, Ticket
 from app.engine.tokenization import Side, Tokens, slices
@@ -109,7 +109,8 @@ class Engine:
         mixtures = np.empty((len(texts), *self._shape), np.float32)
         known = await self._recalled(keys, mixtures, wait)
         fresh = [place for place, text in enumerate(known) if text is None]
-        tokens = await self._tokenized(texts, fresh, cut, wait) if fresh else []
+        tokenize = self.encoder.tokenize
+        tokens = await self._read(tokenize, texts, fresh, cut, wait) if fresh else []
         for place, read in zip(fresh, tokens, strict=True):
             known[place] = Text(read.total, read.truncated)
         described = [text for text in known if text is not None]  # all of them
@@ -134,6 +135,39 @@ class Engine:
             await self.compute(collect, len(fresh))
         return encoding
 
+    async def dissect(
+        self,
+        texts: Sequence[str],
+        trace: Trace,
+        truncate: bool = True,
+        cut: Side = "right",
+        wait: Wait = _patiently,
+    ) -> list[Dissection]:
+        """Return the mixture of every token of every text; else like `encode`.
+
+        They are not remembered: a text has many, and they are seldom asked for again.
+        """
+        start = time.perf_counter()
+        parsed = await self._read(self.encoder.parse, texts, range(len(texts)), cut, wait)
+        tokens = [text.tokens for text in parsed]
+        trace.tokenization += time.perf_counter() - start
+        trace.sentences += len(texts)
+        trace.truncated += sum(text.truncated for text in tokens)
+        for index, text in enumerate(tokens):
+            if text.truncated and not truncate:
+                raise TooLongError(index, text.total, self.encoder.manifest.max_tokens)
+        ticket = await self._answered(tokens, trace, wait)
+        return [
+            Dissection(
+                pieces,
+                self.encoder.weights(read),
+                sentence.mixture[: len(read.ids)],
+                read.total,
+                read.truncated,
+            )
+            for (read, pieces), sentence in zip(parsed, ticket.sentences, strict=True)
+        ]
+
     async def _recalled(
         self, keys: list[bytes], mixtures: NDArray[np.float32], wait: Wait
     ) -> list[Text | None]:
@@ -143,9 +177,9 @@ class Engine:
         loop = asyncio.get_running_loop()
         return await wait(loop.run_in_executor(self._tokenizing, self.cache.recall, keys, mixtures))
 
-    async def compute(self, job: Callable[[], T], sentences: int) -> T:
+    async def compute(self, job: Callable[[], T], mixtures: int) -> T:
         """Do other work (scores, JSON) away from the model, and if it is much from the loop."""
-        if sentences <= _FEW_SENTENCES:
+        if mixtures <= _FEW_SENTENCES:
             return job()
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
@@ -179,25 +213,28 @@ class Engine:
         for pool in (self._tokenizing, self._pool):
             pool.shutdown(cancel_futures=True)
 
-    async def _tokenized(
-        self, texts: Sequence[str], places: list[int], cut: Side, wait: Wait
-    ) -> list[Tokens]:
+    async def _read(
+        self,
+        reader: Callable[[Sequence[str], Side], list[T]],
+        texts: Sequence[str],
+        places: Sequence[int],
+        cut: Side,
+        wait: Wait,
+    ) -> list[T]:
         """Tokenize some of the texts, if there is room for them."""
         self._check_room()
         wanted = [texts[place] for place in places]
-        tokens = list[Tokens]()
+        tokens = list[T]()
         try:
             if sum(map(len, wanted)) <= _FEW_CHARACTERS:
-                return self.encoder.tokenize(wanted, cut)
+                return reader(wanted, cut)
             # In slices, so that a short text does not wait for another's long ones.
             loop = asyncio.get_running_loop()
             with self._expected(wanted):
                 for part in slices(wanted, _SLICE_CHARACTERS):
                     if self.stopped:
                         raise UnavailableError("The service is stopping.")
-                    tokens += await wait(
-                        loop.run_in_executor(self._tokenizing, self.encoder.tokenize, part, cut)
-                    )
+                    tokens += await wait(loop.run_in_executor(self._tokenizing, reader, part, cut))
         except EmptyTextError as error:
             raise EmptyTextError(places[len(tokens) + error.index]) from None
         self._check_room()

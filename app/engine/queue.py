@@ -67,7 +67,7 @@ def finish(tickets: Iterable[Ticket], error: Exception | None = None) -> None:
 class Sentence:
     """A distinct sentence that is computed once, for every request that waits for it."""
 
-    mixture: NDArray[np.float32]  # [L, C], once computed
+    mixture: NDArray[np.float32]  # [L, C], or of each token [S, L, C], once computed
 
     def __init__(self, tokens: Tokens, key: bytes) -> None:
         self.tokens = tokens
@@ -79,8 +79,8 @@ class Sentence:
 
 
 def key_of(tokens: Tokens) -> bytes:
-    """Equal for texts that the model cannot tell apart."""
-    return array("i", tokens.ids).tobytes()
+    """Equal for texts that the model cannot tell apart, asked for in the same way."""
+    return array("i", (tokens.each, *tokens.ids)).tobytes()
 
 
 class Queue:
@@ -164,9 +164,9 @@ class Queue:
         return None
 
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:
-        """Every waiting sentence, by how near its length is."""
+        """Every waiting sentence that is asked for in the same way, by how near its length is."""
         yield first
         for length in sorted(self._by_length, key=lambda length: abs(length - len(first))):
             for sentence in self._by_length[length]:
-                if sentence is not first:
+                if sentence is not first and sentence.tokens.each == first.tokens.each:
                     yield sentence

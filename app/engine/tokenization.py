@@ -1,13 +1,16 @@
 """Text to token ids, cut at the model's limit, and honest about the cut."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import tokenizers
 
 from app.engine.errors import TextError
 from model_store import ArtifactError
+
+T = TypeVar("T")
 
 Side = Literal["right", "left"]
 
@@ -20,11 +23,29 @@ class Tokens(NamedTuple):
     ids: list[int]  # what is read, special tokens included
     total: int  # what there was to read
     empty: bool = False  # nothing but special tokens
+    each: bool = False  # the mixture of every token is wanted, not that of the text
 
     @property
     def truncated(self) -> bool:
         """Whether the model reads only a part."""
         return self.total > len(self.ids)
+
+
+class Piece(NamedTuple):
+    """A token, and where in its text it stands."""
+
+    token: str  # as the vocabulary spells it
+    start: int  # characters
+    end: int
+    word: int | None  # the place of its word in the text, if it has one
+    special: bool  # the tokenizer's own
+
+
+class Parsed(NamedTuple):
+    """A text as the model sees it, token by token."""
+
+    tokens: Tokens
+    pieces: list[Piece]
 
 
 class Tokenizer:
@@ -48,22 +69,43 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
         """Tokenize texts, many in parallel and without the GIL; `cut` is the side that loses."""
-        try:
+        with _unicode():
             if len(texts) <= _FEW:
                 encodings = [self._tokenizer.encode(text) for text in texts]
             else:
                 encodings = self._tokenizer.encode_batch_fast(list(texts))
-        except TypeError:  # what the Rust side makes of a lone surrogate
-            raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
         return [self._fit(encoding.ids, cut) for encoding in encodings]
 
+    def parse(self, text: str, cut: Side = "right") -> Parsed:
+        """Tokenize a text, and say where each token stands in it."""
+        with _unicode():
+            encoding = self._tokenizer.encode(text)
+        parts = zip(
+            encoding.tokens,
+            encoding.offsets,
+            encoding.word_ids,
+            encoding.special_tokens_mask,
+            strict=True,
+        )
+        pieces = [
+            Piece(token, *_trimmed(text, *span), None if special else word, bool(special))
+            for token, span, word, special in parts
+        ]
+        tokens = self._fit(encoding.ids, cut)
+        return Parsed(tokens._replace(each=True), self._cut(pieces, cut))
+
     def _fit(self, ids: list[int], cut: Side) -> Tokens:
-        total, special = len(ids), self._before + self._after
+        special = self._before + self._after
+        return Tokens(self._cut(ids, cut), len(ids), empty=len(ids) <= special)
+
+    def _cut(self, tokens: list[T], cut: Side) -> list[T]:
+        """What the model reads of them; the special ones at both ends stay."""
+        total = len(tokens)
         excess = total - self._max_tokens
-        if excess > 0:  # the special tokens at both ends stay
-            first = total - self._after - excess if cut == "right" else self._before
-            ids = ids[:first] + ids[first + excess :]
-        return Tokens(ids, total, empty=total <= special)
+        if excess <= 0:
+            return tokens
+        first = total - self._after - excess if cut == "right" else self._before
+        return tokens[:first] + tokens[first + excess :]
 
     def _special_tokens(self) -> tuple[int, int]:
         """How many special tokens stand before a text, and how many after it."""
@@ -71,6 +113,22 @@ class Tokenizer:
         count = self._tokenizer.num_special_tokens_to_add(False)
         before = mask.index(0) if 0 in mask else count
         return before, count - before
+
+
+@contextmanager
+def _unicode() -> Iterator[None]:
+    """Say what is wrong with a lone surrogate, of which the Rust side makes a TypeError."""
+    try:
+        yield
+    except TypeError:
+        raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """A token's place without the blanks around it, which some tokenizers count as its own."""
+    span = text[start:end]
+    start += len(span) - len(span.lstrip())
+    return start, start + len(span.strip())
 
 
 def slices(texts: Sequence[str], most: int) -> Iterator[list[str]]:

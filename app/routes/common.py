@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from app.engine import EmptyTextError, Encoding, Engine
+from app.engine import Dissection, EmptyTextError, Encoding, Engine
 from app.engine.errors import TooLongError
 from app.errors import ApiError
 from app.observe import Metrics, Trace
@@ -68,20 +68,37 @@ class Call:
         options: Cuttable | Uncut,
     ) -> Encoding:
         """Encode the texts of a field, naming by `place` the i-th if it cannot be."""
+        return await self._asked(self.service.engine.encode, name, texts, place, options)
+
+    async def dissect(
+        self, name: str, texts: Sequence[str], place: Callable[[int], str], options: Cuttable
+    ) -> list[Dissection]:
+        """The same, token by token."""
+        return await self._asked(self.service.engine.dissect, name, texts, place, options)
+
+    async def _asked(
+        self,
+        work: Callable[..., Awaitable[T]],
+        name: str,
+        texts: Sequence[str],
+        place: Callable[[int], str],
+        options: Cuttable | Uncut,
+    ) -> T:
         self._check(name, texts, place)
         truncate, cut = bool(options.truncate), options.truncation_direction
         try:
-            return await self.service.engine.encode(
-                texts, self.trace, truncate, cut, self._while_awaited
-            )
+            return await work(texts, self.trace, truncate, cut, self._while_awaited)
         except EmptyTextError as error:
             raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
         except TooLongError as error:
             raise ApiError("TooLarge", f"{place(error.index)} {error.reason}.") from error
 
-    async def compute(self, job: Callable[[], T]) -> T:
-        """Score and write what was encoded, away from the event loop if it is much."""
-        return await self.service.engine.compute(job, self.trace.sentences)
+    async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
+        """Score and write what was encoded, away from the event loop if it is much.
+
+        That goes by how many mixtures are worked on: one for each sentence, unless said.
+        """
+        return await self.service.engine.compute(job, mixtures or self.trace.sentences)
 
     def _check(self, name: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
         """Refuse no texts, too many, or too long ones, before the tokenizer sees them."""

@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.engine import Encoder
+from app.server import create_app
+from app.settings import Settings
+from model_store import Store, latents
+from tests.app.conftest import failure
+from tests.conftest import SENTENCES
+
+PAIR = ["a man is eating", "someone is having lunch"]
+
+
+def explained(client: TestClient, **fields: object) -> dict:
+    response = client.post("/explain", json={"pair": PAIR} | fields)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
+@pytest.mark.parametrize("pair", [PAIR, SENTENCES[2:4], [PAIR[0]] * 2], ids=["far", "near", "same"])
+def test_the_parts_add_up_to_what_similarity_says(
+    client: TestClient, metric: str, pair: list[str]
+) -> None:
+    body = explained(client, pair=pair, metric=metric, latents=4)
+    request = {"pairs": [pair], "metrics": [metric]}
+    (score,) = client.post("/similarity", json=request).json()["similarities"]
+    assert body["metric"] == metric
+    # Of a pair that is the same, l2 is the root of a difference that rounding leaves.
+    assert body["similarity"] == pytest.approx(score[metric], abs=1e-5)
+    for side in ("a", "b"):
+        tokens = sum(token["contribution"] for token in body[side]["tokens"])
+        assert tokens == pytest.approx(body["similarity"], abs=1e-5)
+    dims = sum(dim["contribution"] for dim in body["latents"]["agree"])
+    assert dims == pytest.approx(body["similarity"], abs=1e-5)
+
+
+def test_the_model_recommends_a_metric(client: TestClient) -> None:
+    assert explained(client)["metric"] == client.get("/info").json()["recommended_metric"]
+
+
+def test_words_are_where_they_say_and_add_up_with_the_special_tokens(client: TestClient) -> None:
+    text = "  A  man\tis EATING "
+    side = explained(client, pair=[text, PAIR[1]])["a"]
+    assert [word["text"] for word in side["words"]] == ["A", "man", "is", "EATING"]
+    for word in side["words"]:
+        assert text[word["start"] : word["end"]] == word["text"]
+    special = [token for token in side["tokens"] if token["special"]]
+    assert [token["token"] for token in special] == ["[CLS]", "[SEP]"]
+    assert all(token["word"] is None for token in special)
+    parts = sum(part["contribution"] for part in [*side["words"], *special])
+    assert parts == pytest.approx(sum(t["contribution"] for t in side["tokens"]), abs=1e-6)
+    assert [side["tokens"].index(t) for t in side["tokens"] if t["word"] == 3] == [4]
+
+
+def test_alignment_is_the_metric_between_words_and_links_are_its_best(client: TestClient) -> None:
+    pair = ["the dog runs in the park", "a dog is running outside"]
+    body = explained(client, pair=pair, metric="cosine")
+    tokens, words = (np.array(body["alignment"][kind]) for kind in ("tokens", "words"))
+    assert (tokens.shape, words.shape) == ((8, 7), (6, 5))
+    np.testing.assert_allclose(tokens[1:-1, 1:-1], words, atol=1e-6)  # here, a word is a token
+    for link in body["alignment"]["links"]:
+        best = words[link["a"], link["b"]]
+        assert link["similarity"] == pytest.approx(best)
+        assert best == words[link["a"]].max() == words[:, link["b"]].max()
+    assert body["alignment"]["links"]
+
+
+def test_token_mixtures_average_to_the_sentence(client: TestClient, encoder: Encoder) -> None:
+    body = explained(client, token_mixtures=True)
+    for side, text in zip("ab", PAIR, strict=True):
+        weights = [token["weight"] for token in body[side]["tokens"]]
+        mixture = np.average(np.array(body[side]["mixtures"]), axis=0, weights=weights)
+        np.testing.assert_allclose(mixture, encoder.encode([text]).mixtures[0], atol=1e-6)
+    assert "mixtures" not in explained(client)["a"]
+
+
+def test_a_cut_is_reported_and_can_be_forbidden(client: TestClient) -> None:
+    long = "dog " * 20
+    body = explained(client, pair=["a man", long])
+    assert (body["a"]["truncated"], body["b"]["truncated"]) == (False, True)
+    assert (len(body["b"]["tokens"]), body["b"]["total_tokens"]) == (16, 22)
+    assert body["b"]["words"][-1]["end"] == 14 * 4 - 1
+    left = explained(client, pair=["a man", long], truncation_direction="left")
+    assert left["b"]["words"][-1]["end"] == 20 * 4 - 1
+    refused = client.post("/explain", json={"pair": ["a man", long], "truncate": False})
+    status, kind, message = failure(refused)
+    assert (status, kind) == (413, "TooLarge")
+    assert message.startswith("pair[1] has 22 tokens, more than the 16 this model reads")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "says"),
+    [
+        ({"pair": ["a", " "]}, (400, "Empty"), "pair[1] is empty"),
+        ({"pair": ["a"]}, (422, "Validation"), "pair: List should have at least 2 items"),
+        ({"pair": ["a", "b", "c"]}, (422, "Validation"), "pair: List should have at most 2 items"),
+        ({"pair": ["a", "x" * 501]}, (413, "TooLarge"), "LATTEMIX_MAX_CHARACTERS"),
+        ({"metric": "euclid"}, (422, "Validation"), "metric: Input should be 'cosine'"),
+        ({"latents": -1}, (422, "Validation"), "latents: Input should be greater than or equal"),
+        ({"latents": "2"}, (422, "Validation"), "latents: should be a number"),
+        ({"pairs": [PAIR]}, (422, "Validation"), "pairs: Extra inputs are not permitted"),
+    ],
+)
+def test_a_bad_request_gets_its_code_and_a_sentence(
+    client: TestClient, fields: dict, expected: tuple[int, str], says: str
+) -> None:
+    status, kind, message = failure(client.post("/explain", json={"pair": PAIR} | fields))
+    assert (status, kind) == expected
+    assert says in message
+
+
+def test_dims_show_the_class_that_each_sentence_is_in(client: TestClient, encoder: Encoder) -> None:
+    agree, disagree = (
+        explained(client, latents=2)["latents"][kind] for kind in ("agree", "disagree")
+    )
+    assert len(agree) == len(disagree) == 2
+    assert agree[0]["contribution"] >= agree[1]["contribution"]
+    assert disagree[0]["contribution"] <= disagree[1]["contribution"] <= agree[1]["contribution"]
+    mixtures = encoder.encode(PAIR).mixtures
+    for dim in (*agree, *disagree):
+        for side, mixture in zip("ab", mixtures, strict=True):
+            found = dim[side]
+            assert found["index"] == mixture[dim["dim"]].argmax()
+            assert found["share"] == pytest.approx(mixture[dim["dim"]].max(), abs=1e-6)
+            known = client.get(f"/latents/{dim['dim']}/{found['index']}").json()
+            assert found["words"] == [word["word"] for word in known["words"]][:5]
+
+
+def test_a_latent_class_has_words(client: TestClient, store: Store) -> None:
+    body = client.get("/latents/1/2").json()
+    known = latents.read(store.open("tiny").path / latents.LATENTS, 4, 5)[1][2]
+    assert (body["model"], body["dim"], body["index"]) == ("tiny", 1, 2)
+    assert body["usage"] == known.usage
+    assert {word["word"]: word["share"] for word in body["words"]} == known.words
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "says"),
+    [
+        ("4/0", (404, "NotFound"), "dim is 4, but those of tiny go from 0 to 3."),
+        ("0/5", (404, "NotFound"), "class is 5, but those of tiny go from 0 to 4."),
+        ("-1/0", (404, "NotFound"), "dim is -1"),
+        ("x/0", (422, "Validation"), "dim: Input should be a valid integer"),
+        ("0/x", (422, "Validation"), "class: Input should be a valid integer"),
+    ],
+)
+def test_no_such_class(client: TestClient, path: str, expected: tuple[int, str], says: str) -> None:
+    status, kind, message = failure(client.get(f"/latents/{path}"))
+    assert (status, kind) == expected
+    assert says in message
+
+
+def test_a_model_need_not_know_what_its_classes_mean(
+    private_store: Store, settings: Settings
+) -> None:
+    artifact = private_store.open("tiny")
+    files = {
+        name: record for name, record in artifact.manifest.files.items() if name != "latents.json"
+    }
+    artifact.manifest.model_copy(update={"files": files}).write(artifact.path)
+    app = create_app(settings.model_copy(update={"store": private_store.root}))
+    with TestClient(app) as client:
+        assert "words" not in explained(client)["latents"]["agree"][0]["a"]
+        status, kind, message = failure(client.get("/latents/0/0"))
+    assert (status, kind) == (404, "NotFound")
+    assert message == "tiny does not say what its latent classes mean."
