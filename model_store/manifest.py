@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from model_store.errors import ArtifactError, first_problem
+from model_store.latents import LATENTS
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -154,6 +155,11 @@ class Artifact:
     def weights(self) -> Path | None:
         """How much each token of the vocabulary counts in a mixture, if not all count the same."""
         return self.path / WEIGHTS if WEIGHTS in self.manifest.files else None
+
+    @property
+    def latents(self) -> Path | None:
+        """What the latent classes mean, in words, if that is known."""
+        return self.path / LATENTS if LATENTS in self.manifest.files else None
 
     @classmethod
     def read(cls, path: Path) -> "Artifact":

@@ -12,12 +12,13 @@ from transformers import BertConfig, BertModel
 
 from app.engine import Encoder
 from app.settings import Settings
-from model_store import Artifact, Store
+from model_store import Artifact, Store, latents
 from training.backbones import Checkpoint, load
 from training.cache import VectorCache
 from training.corpus import Corpus, prepare
 from training.export.assemble import assemble
 from training.head import Head
+from training.meanings import meanings
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
@@ -108,7 +109,9 @@ def head_directory(
 ) -> Path:
     directory = tmp_path_factory.mktemp("heads") / "tiny"
     about = "ten sentences written for the tests"
-    make_head(encoded, recipe, about, progress=False).save(directory)
+    head = make_head(encoded, recipe, about, progress=False)
+    head.save(directory)
+    latents.write(meanings(head, encoded, recipe), directory)
     return directory
 
 

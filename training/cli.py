@@ -100,6 +100,22 @@ def export(
 
 
 @cli.command()
+def describe(
+    head: Annotated[Path, typer.Option(help="Directory of a trained head.")],
+    corpus: CorpusOption,
+    column: ColumnOption = None,
+    backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = 20,
+) -> None:
+    """Find the words of a corpus that are most in each latent class; `train` has done it."""
+    from training.cache import VectorCache
+    from training.meanings import describe
+
+    describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone)
+
+
+@cli.command()
 def evaluate(
     data: Annotated[
         list[Path], typer.Option(help="Folder of benchmarks, a TSV of score, a, b; or `hub`.")

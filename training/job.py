@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_store import LatteMixError
+from model_store.latents import Latents
+from model_store.latents import write as write_latents
 from training import backbones
 from training.cache import VectorCache
 from training.card import FILE as CARD
@@ -19,6 +21,7 @@ from training.evaluate.sets import Pairs, read_file
 from training.export.build import check
 from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
+from training.meanings import meanings
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read
 from training.recipe import Recipe
@@ -68,8 +71,10 @@ class Job:
             if workers.is_first:
                 about = self.about or ", ".join(path.name for path in self.corpus)
                 head = make_head(encoded, self.recipe, about, self.state)
+                served = head.spec.model == "categorical"
+                latents = meanings(head, encoded, self.recipe) if served else None
                 results = self._results(head, encoded, dev) if dev else None
-                self._finish(head, results)
+                self._finish(head, latents, results)
                 _tell_of_cuts(head, tell)
                 tell(f"Wrote the head to {self.out}.")
         workers.wait()
@@ -125,7 +130,9 @@ class Job:
         report = measure.measure([dev], [measured], head.spec.recommended_metric)
         return "\n\n".join(table.markdown for table in report.tables()[:2])
 
-    def _finish(self, head: Head, results: str | None) -> None:
+    def _finish(self, head: Head, latents: Latents | None, results: str | None) -> None:
+        if latents is not None:
+            write_latents(latents, self.out)
         head.save(self.out)
         text = card(Head.load(self.out), self.out.name, self.licence or "not stated", results)
         (self.out / CARD).write_text(text, encoding="utf-8")

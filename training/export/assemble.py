@@ -14,6 +14,9 @@ from safetensors.numpy import load_file
 from app import __version__
 from app.engine.tokenization import Tokenizer
 from model_store import Artifact, Manifest, Precision, Store
+from model_store.latents import LATENTS, Latents
+from model_store.latents import read as read_latents
+from model_store.latents import write as write_latents
 from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, describe
 from model_store.store import check_name
 from training.backbones import Checkpoint, TokenVectors, open_backbone
@@ -51,6 +54,7 @@ def assemble(
     """
     check_name(name)
     head = Head.load(head_directory)
+    latents = _latents(head_directory / LATENTS, head)
     source = backbone or head.spec.backbone.name
     tell(f"Fetching the backbone {source}")
     with open_backbone(source) as checkpoint:
@@ -64,12 +68,20 @@ def assemble(
                 del serialized  # before it is loaded from there
                 shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
                 np.save(staging / CENTRE, head.tensors["centre"])
+                if latents is not None:
+                    write_latents(latents, staging)
                 if head.is_weighted:
                     np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
                 artifact = Artifact(staging, _manifest(staging, name, head, precision))
                 tell("Checking it against the reference")
                 _check_parity(artifact, head).write(staging)
     return [store.open(f"{name}:{precision}") for precision in precisions]
+
+
+def _latents(path: Path, head: Head) -> Latents | None:
+    """What the head's latent classes mean, if somebody has found out."""
+    shape = (head.spec.latent_dims, head.spec.classes)
+    return read_latents(path, *shape) if path.is_file() else None
 
 
 def _build(checkpoint: Checkpoint, head: Head, precision: Precision) -> onnx.ModelProto:

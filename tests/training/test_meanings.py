@@ -1,0 +1,99 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.engine.tokenization import Tokenizer
+from model_store import ArtifactError, Store, latents
+from model_store.latents import LATENTS
+from tests.conftest import SENTENCES
+from training import meanings as module
+from training.cache import VectorCache
+from training.export.assemble import assemble
+from training.head import Head, HeadError
+from training.meanings import describe, meanings
+from training.pipeline import Encoded
+from training.recipe import Recipe
+
+
+def test_a_class_holds_the_words_whose_tokens_are_most_in_it(
+    head: Head, encoded: Encoded, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEWEST", 1)
+    monkeypatch.setattr(module, "_PRIOR", 0)
+    found = meanings(head, encoded, recipe)
+    tokenizer = Tokenizer(encoded.backbone.checkpoint.tokenizer, recipe.max_tokens)
+    shares: dict[str, list[np.ndarray]] = {}
+    every = []
+    for sentence in SENTENCES:
+        vectors = encoded.cache.encode(encoded.backbone, [sentence]).vectors
+        distributions = head.distributions(vectors.astype(np.float32))
+        every.append(distributions)
+        pieces = tokenizer.parse(sentence).pieces
+        for piece, distribution in zip(pieces, distributions, strict=True):
+            if not piece.special:
+                shares.setdefault(piece.token, []).append(distribution)
+    means = {word: np.mean(parts, axis=0) for word, parts in shares.items()}
+    usage = np.concatenate(every).mean(axis=0)
+    for dim in range(4):
+        for index in range(5):
+            words = found[dim][index].words
+            best = sorted(means, key=lambda word: -means[word][dim, index])[: module.SHOWN]
+            assert list(words.values()) == pytest.approx(
+                [means[word][dim, index] for word in best], abs=0.006
+            )
+            assert next(iter(words)) in best[:2]  # the first two may be as much in it
+            assert found[dim][index].usage == pytest.approx(usage[dim, index], abs=1e-3)
+
+
+def test_what_was_seen_seldom_counts_less(
+    head: Head, encoded: Encoded, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEWEST", 1)
+    monkeypatch.setattr(module, "_PRIOR", 10**6)
+    found = meanings(head, encoded, recipe)
+    for dim in found:
+        for latent in dim:
+            assert list(latent.words.values()) == pytest.approx(
+                [latent.usage] * len(latent.words), abs=0.01
+            )
+
+
+def test_rare_words_and_marks_are_left_out(head: Head, encoded: Encoded, recipe: Recipe) -> None:
+    known = {word for dim in meanings(head, encoded, recipe) for c in dim for word in c.words}
+    counts = " ".join(SENTENCES).split()
+    assert known == {word for word in counts if counts.count(word) >= 4}
+
+
+def test_describe_finds_what_training_found(
+    head_directory: Path, corpus: Path, backbone: Path, cache: VectorCache, tmp_path: Path
+) -> None:
+    shutil.copytree(head_directory, tmp_path / "head")
+    (tmp_path / "head" / LATENTS).unlink()
+    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone))
+    found = (tmp_path / "head" / LATENTS).read_text(encoding="utf-8")
+    assert found == (head_directory / LATENTS).read_text(encoding="utf-8")
+
+
+def test_a_baseline_has_no_classes_to_describe(
+    head: Head, corpus: Path, cache: VectorCache, tmp_path: Path
+) -> None:
+    spec = head.spec.model_copy(update={"model": "autoencoder"})
+    kept = {name: tensor for name, tensor in head.tensors.items() if name == "mean"}
+    layers = {"encoder.0.weight": np.zeros((4, 16)), "encoder.0.bias": np.zeros(4)}
+    Head(spec, {**kept, **layers}).save(tmp_path)
+    with pytest.raises(HeadError, match="is of the autoencoder model, which has no classes"):
+        describe(tmp_path, [corpus], cache)
+
+
+def test_the_words_go_into_the_artifact(
+    head_directory: Path, store: Store, backbone: Path, tmp_path: Path
+) -> None:
+    artifact = store.open("tiny")
+    expected = latents.read(head_directory / LATENTS, 4, 5)
+    assert latents.read(artifact.path / LATENTS, 4, 5) == expected
+    shutil.copytree(head_directory, tmp_path / "head")
+    latents.write(expected[1:], tmp_path / "head")
+    with pytest.raises(ArtifactError, match="tells of 3 latent dims"):
+        assemble(tmp_path / "head", Store(tmp_path / "store"), "tiny", str(backbone))
