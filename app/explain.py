@@ -152,13 +152,20 @@ def word_mixtures(text: Dissection, found: list[Word]) -> Mixtures:
 
 
 def links(table: NDArray[np.float32]) -> Iterator[tuple[int, int]]:
-    """Which words of the one meet which of the other: those that are each other's most similar.
+    """Which words of the one meet which of the other: each is the best match of the other.
 
-    Each at most once; among several that are equally so, those nearest in their place.
+    A match is as good as two words are more alike than they are to all the others, on average, or
+    a word that is like every other would match them all. Each word is in one link at most; among
+    matches that are equally good, those nearest in their place are chosen.
     """
     if not table.size:
         return
     rows, columns = table.shape
+    table = table.astype(np.float64)
+    if rows > 1:
+        table -= table.mean(axis=0)
+    if columns > 1:
+        table -= table.mean(axis=1, keepdims=True)
     best = (table >= table.max(axis=1, keepdims=True) - _SAME) & (table >= table.max(0) - _SAME)
     found = [(int(i), int(j)) for i, j in np.argwhere(best)]
     free_rows, free_columns = set(range(rows)), set(range(columns))

@@ -13,8 +13,8 @@ from app.errors import ApiError, refuse
 from app.settings import Settings
 from model_store import LatteMixError
 
-OPEN = {"/health", "/ready", "/metrics", "/docs", "/openapi.json"}
-_OPEN_UNDER = "/static-offline-docs/"
+OPEN = {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"}
+_OPEN_UNDER = ("/playground/", "/static-offline-docs/")
 
 _SENDABLE = re.compile(r"[!-~]+")  # visible ASCII: what a header carries unchanged
 

@@ -81,7 +81,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
-            print(_things_to_try(host, port), file=sys.stderr, flush=True)
+            page = "/" if self._settings.playground else "/docs"
+            print(_things_to_try(host, port, page), file=sys.stderr, flush=True)
 
     async def main_loop(self) -> None:
         """Serve until a signal; after SIGTERM a while longer, but no longer ready.
@@ -172,7 +173,7 @@ def _cannot_listen(settings: Settings, error: Exception) -> LatteMixError:
     )
 
 
-def _things_to_try(host: str, port: int) -> str:
+def _things_to_try(host: str, port: int, page: str) -> str:
     # Where it listens on every address, this machine reaches it by its own.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -181,5 +182,5 @@ def _things_to_try(host: str, port: int) -> str:
 Latte-Mix is ready. Three things to try:
   curl {url}/similarity -H 'content-type: application/json' -d '{pairs}'
   curl {url}/info
-  open {url}/docs in a browser
+  open {url}{page} in a browser
 """

@@ -14,7 +14,7 @@ from app.engine import Encoder, Engine
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
-from app.routes import embed, explain, rank, similarity, status
+from app.routes import embed, explain, playground, rank, similarity, status
 from app.routes.common import Service
 from app.routes.route import Shortcut
 from app.settings import Settings, load_settings
@@ -73,6 +73,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (*of_model, explain.latents, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
+    if settings.playground:
+        app.include_router(playground.router)
     # The last one added is the first to see a request.
     app.add_middleware(Shortcut, routers=of_model)
     app.add_middleware(Admission, engine=engine, settings=settings)

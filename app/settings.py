@@ -80,6 +80,7 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], *Listed] = Field(
         (), description="Web origins whose pages may call the service, with commas; `*` is any."
     )
+    playground: bool = Field(True, description="Whether `/` is a page to try the service with.")
     otlp_endpoint: str | None = Field(
         None, description="OpenTelemetry collector that traces are sent to; needs `lattemix[otel]`."
     )

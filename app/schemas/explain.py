@@ -62,7 +62,7 @@ class ExplainedSentence(BaseModel):
 
 
 class Link(BaseModel):
-    """Two words that are each other's most similar."""
+    """Two words that are each other's best match."""
 
     a: int = Field(description="Place of the one in the words of `a`.")
     b: int = Field(description="Place of the other in those of `b`.")

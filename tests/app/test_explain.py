@@ -111,8 +111,20 @@ def test_a_words_mixture_is_that_of_its_tokens_by_their_weight() -> None:
 
 
 def test_links_are_mutual_and_one_to_one() -> None:
-    table = np.array([[0.9, 0.2, 0.1], [0.8, 0.1, 0.3]], np.float32)
-    assert list(links(table)) == [(0, 0)]  # the second prefers the first's
+    table = np.array([[0.9, 0.1, 0.1], [0.8, 0.1, 0.1], [0.1, 0.1, 0.4]], np.float32)
+    # The second prefers the first's, and nobody prefers the one in the middle.
+    assert sorted(links(table)) == [(0, 0), (2, 2)]
+
+
+def test_a_word_that_is_like_all_others_does_not_keep_them_from_each_other() -> None:
+    table = np.array([[0.9, 0.9, 0.8], [0.3, 0.1, 0.5], [0.5, 0.2, 0.3]], np.float32)
+    assert sorted(links(table)) == [(0, 1), (1, 2), (2, 0)]
+
+
+@pytest.mark.parametrize(("shape", "link"), [((1, 3), (0, 1)), ((3, 1), (1, 0))])
+def test_one_word_meets_its_most_similar(shape: tuple[int, int], link: tuple[int, int]) -> None:
+    table = np.array([0.2, 0.9, 0.3], np.float32).reshape(shape)
+    assert list(links(table)) == [link]
 
 
 def test_words_that_come_twice_are_linked_in_their_order() -> None:
