@@ -11,12 +11,13 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/head
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
-.PHONY: help serve test lint format lock bench bench-check clean
+.PHONY: help serve test test-browser lint format lock bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
 	@echo "make test    run every test"
+	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
 	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
@@ -28,6 +29,15 @@ serve: $(VENV)/.serve $(ARTIFACT)
 
 test: $(VENV)/.dev $(ARTIFACT)
 	$(BIN)/pytest --cov
+
+# Debian's Chromium where that can be installed, and playwright's own elsewhere.
+test-browser: $(VENV)/.browser $(ARTIFACT)
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	  else $(BIN)/playwright install chromium; fi
+	BROWSER_REQUIRED=1 $(BIN)/pytest tests/browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -70,10 +80,12 @@ $(VENV)/.serve: EXTRAS := cpu,export
 $(VENV)/.serve: | $(BIN)/pip
 $(VENV)/.dev: EXTRAS := dev
 $(VENV)/.dev: | $(VENV)/.serve
+$(VENV)/.browser: EXTRAS := browser
+$(VENV)/.browser: | $(VENV)/.dev
 $(VENV)/.bench: EXTRAS := bench
 $(VENV)/.bench: | $(VENV)/.dev
 
-$(VENV)/.serve $(VENV)/.dev $(VENV)/.bench: pyproject.toml constraints.txt
+$(VENV)/.serve $(VENV)/.dev $(VENV)/.browser $(VENV)/.bench: pyproject.toml constraints.txt
 	@echo "Installing lattemix[$(EXTRAS)] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" || { \
 	  echo "make: pip could not install lattemix[$(EXTRAS)]; its lines above say why. Is a package index reachable?" >&2; exit 1; }

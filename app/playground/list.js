@@ -15,6 +15,7 @@ const EXAMPLE = [
   "Do you accept credit cards?",
   "What are your opening hours?",
 ];
+const ROUNDING = 1e-6; // of similarities
 const START = { cosine: 0.6, js: 0.65, bhattacharyya: 0.7, centred: 0.5, l2: -6 };
 
 export class ListTab {
@@ -100,7 +101,7 @@ export class ListTab {
   show() {
     const from = this.asked ?? Number(this.threshold.value);
     find("#threshold-value").textContent = number(from);
-    const groups = grouped(this.sentences.length, this.scores, from);
+    const groups = grouped(this.sentences.length, this.scores, from - ROUNDING);
     this.clusters = groups.filter((group) => group.length > 1);
     this.order = groups.flat();
     this.showClusters();

@@ -48,6 +48,7 @@ export class Live {
 
   later(milliseconds = 250) {
     clearTimeout(this.timer);
+    this.section.setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.now(), milliseconds);
   }
 
@@ -64,14 +65,13 @@ export class Live {
     } catch (error) {
       if (running.signal.aborted) return;
       this.fail(error);
-    } finally {
-      if (this.running === running) this.section.removeAttribute("aria-busy");
     }
+    this.section.removeAttribute("aria-busy");
   }
 
   fail(error) {
-    if (!(error instanceof Refused)) throw error;
     this.results.hidden = true;
+    if (!(error instanceof Refused)) throw error;
     this.error.textContent = error.message;
     if (error.status === 401) {
       find("#key").hidden = false;

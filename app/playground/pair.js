@@ -139,7 +139,7 @@ export class PairTab {
       make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell))));
     find("#sums").replaceChildren(head, ...lines);
     const links = [...explained.alignment.links].sort((x, y) => y.similarity - x.similarity);
-    const named = (link) => `${explained.a.words[link.a].text} – ${explained.b.words[link.b].text} `;
+    const named = (link) => `${explained.a.words[link.a].text} ~ ${explained.b.words[link.b].text} `;
     find("#links").replaceChildren(
       ...links.map((link) => make("li", {}, named(link), make("b", {}, number(link.similarity)))));
   }

@@ -93,7 +93,9 @@ def test_anything_else_is_refused(header: str | None, message: str) -> None:
     assert refused(service("first").post("/embed", headers=headers)) == message  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", [*sorted(OPEN), "/static-offline-docs/swagger.css"])
+@pytest.mark.parametrize(
+    "path", [*sorted(OPEN), "/playground/main.js", "/static-offline-docs/x.css"]
+)
 def test_open_paths_need_no_key(path: str) -> None:
     assert service("first").get(path).text == "inside"
 
@@ -101,8 +103,17 @@ def test_open_paths_need_no_key(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/info", "/similarity", "/embed", "/v1/embeddings", "/health/", "/healthy"),
-        *("/docs/x", "/static-offline-docs", "/x/health", "//health", "/HEALTH", "/embed?/health"),
+        *(
+            "/playground",
+            "/info",
+            "/similarity",
+            "/latents/0/0",
+            "/embed",
+            "/v1/embeddings",
+            "/health/",
+            "/healthy",
+        ),
+        *("/docs/x", "/static-offline-docs", "/x/health", "/health//", "/HEALTH", "/embed?/health"),
     ],
 )
 def test_every_other_path_needs_one(path: str) -> None:
@@ -110,7 +121,7 @@ def test_every_other_path_needs_one(path: str) -> None:
 
 
 def test_open_paths_are_those_we_mean() -> None:
-    assert {"/health", "/ready", "/metrics", "/docs", "/openapi.json"} == OPEN
+    assert {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"} == OPEN
 
 
 def refusing(scope: dict[str, Any]) -> list[Message]:

@@ -389,8 +389,9 @@ def test_the_pages_of_documentation_fetch_nothing_from_others(client: TestClient
 
 def test_the_openapi_document_names_every_error(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    asked = {"/similarity", "/embed", "/v1/embeddings", "/rank", "/rerank", "/matrix"}
-    assert set(paths) == {*asked, "/health", "/ready", "/info", "/metrics"}
+    asked = {"/similarity", "/embed", "/v1/embeddings", "/rank", "/rerank", "/matrix", "/explain"}
+    told = {"/health", "/ready", "/info", "/metrics", "/latents/{dim}/{class}"}
+    assert set(paths) == asked | told
     for path in asked:
         codes = {"200", "400", "401", "408", "413", "422", "424", "429", "503", "504"}
         assert set(paths[path]["post"]["responses"]) == codes

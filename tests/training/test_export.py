@@ -42,7 +42,7 @@ def test_the_artifact_says_what_it_was_made_from(store: Store, head: Head) -> No
     assert manifest.backbone == head.spec.backbone
     assert manifest.head.sha256 == head.spec.sha256
     assert manifest.head.recipe["steps"] == 30
-    assert set(manifest.files) == {"model.onnx", "tokenizer.json", "centre.npy"}
+    assert set(manifest.files) == {"model.onnx", "tokenizer.json", "centre.npy", "latents.json"}
     assert manifest.parity is not None
     assert manifest.parity.probes == len(head.spec.probes)
     assert manifest.parity.largest_difference < 1e-5

@@ -46,7 +46,7 @@ def test_a_job_leaves_a_head_its_card_and_its_log(
     told = ["--about", "Ten sentences", "--licence", "CC0", "--dev", dev, "--seed", 3]
     assert run(monkeypatch, *arguments, "--steps", 20, "--out", out, *told) == 0
     names = {path.name for path in out.iterdir()}
-    assert names == {"head.json", "head.safetensors", "README.md", "log.jsonl"}
+    assert names == {"head.json", "head.safetensors", "latents.json", "README.md", "log.jsonl"}
     spec = Head.load(out).spec
     assert (spec.recipe["seed"], spec.recipe["steps"], spec.corpus) == (3, 20, "Ten sentences")
     assert spec.training["sentences"] == 10
