@@ -122,6 +122,7 @@ def _kl(log: Log, axis: Axes) -> None:
     weight = axis.twinx()
     _curve(weight, log, "beta", "tab:orange", linestyle="--")
     weight.set_ylabel("beta (dashed)")
+    weight.set_ylim(-0.05, 1.05)
     weight.spines["right"].set_visible(True)
 
 
