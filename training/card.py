@@ -1,6 +1,6 @@
 """The card of a head: what it was made of, how, and how good it is, for people to read."""
 
-from training.head import Head
+from training.head import Head, HeadSpec
 
 FILE = "README.md"
 
@@ -14,22 +14,18 @@ def card(head: Head, name: str, licence: str, results: str | None = None) -> str
         licence: of the sentences it was trained on.
         results: a Markdown table of scores beside the controls, if it was evaluated.
     """
-    spec, backbone = head.spec, head.spec.backbone
-    what = f"{spec.latent_dims} latent variables"
-    if spec.model == "categorical":
-        what += f" of {spec.classes} classes"
+    spec = head.spec
     settings = {key: value for key, value in spec.recipe.items() if value is not None}
     recipe = "\n".join(f"| {key} | {value} |" for key, value in settings.items())
     figures = "\n".join(f"| {key} | {value:,g} |" for key, value in spec.training.items())
     return f"""# {name}
 
-A {spec.model} encoder for the token outputs of {backbone.name} ({backbone.architecture}, layer
-{backbone.layer}, {backbone.hidden_size} wide, weights of SHA-256 {backbone.sha256[:12]}…): {what}.
+{what_it_is(spec)}
 `head.safetensors` holds its numbers, `head.json` everything else.
 
 ## Data
 
-{spec.corpus}. Licence of the data: {licence}. No labels were used.
+{data_of(spec, licence)}
 
 ## Recipe
 
@@ -49,3 +45,21 @@ The run, and its last figures (loss, reconstruction and KL in nats per token):
 
 {results or "Not evaluated yet: `lattemix-train evaluate` does it."}
 """
+
+
+def what_it_is(spec: HeadSpec) -> str:
+    """A sentence about the head and its backbone."""
+    backbone = spec.backbone
+    what = f"{spec.latent_dims} latent variables"
+    if spec.model == "categorical":
+        what += f" of {spec.classes} classes"
+    return (
+        f"A {spec.model} encoder for the token outputs of {backbone.name} "
+        f"({backbone.architecture}, layer {backbone.layer}, {backbone.hidden_size} wide, weights "
+        f"of SHA-256 {backbone.sha256[:12]}…): {what}."
+    )
+
+
+def data_of(spec: HeadSpec, licence: str) -> str:
+    """Sentences about what it was trained on."""
+    return f"{spec.corpus}. Licence of the data: {licence}. No labels were used."

@@ -74,6 +74,9 @@ def train(
     about: Annotated[str | None, typer.Option(help="The corpus in words, for the card.")] = None,
     licence: Annotated[str | None, typer.Option(help="The corpus's, for the card.")] = None,
     dev: Annotated[Path | None, typer.Option(help="An sts-dev.csv, to score the head on.")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write its events as well, into OUT/tensorboard.")
+    ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what was there.")] = False,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
@@ -84,7 +87,19 @@ def train(
     from training.job import Job
 
     kept = VectorCache(cache, cache_gb)
-    Job(out, backbone, corpus, chosen, kept, column or (), about, licence, dev, restart).run(_tell)
+    Job(
+        out,
+        backbone,
+        corpus,
+        chosen,
+        kept,
+        column or (),
+        about,
+        licence,
+        dev,
+        restart,
+        tensorboard,
+    ).run(_tell)
 
 
 @cli.command()

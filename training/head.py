@@ -138,6 +138,10 @@ class Head:
         roots = np.sqrt(self.mixtures(tokens))
         return np.asarray(np.nanmean(roots, axis=0, dtype=np.float64), np.float32)
 
+    def class_usage(self, tokens: TokenVectors) -> Floats:
+        """The mean mixture of the sentences, how much each class is used: [L, C]."""
+        return np.asarray(np.nanmean(self.mixtures(tokens), axis=0, dtype=np.float64), np.float32)
+
     @property
     def is_weighted(self) -> bool:
         """Whether tokens differ in weight."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_store import LatteMixError
-from model_store.latents import Latents
 from model_store.latents import write as write_latents
 from training import backbones
 from training.cache import VectorCache
@@ -17,14 +16,18 @@ from training.card import card
 from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.evaluate import measure
+from training.evaluate.report import MEAN, Report
 from training.evaluate.sets import Pairs, read_file
+from training.events import require_tensorboard
 from training.export.build import check
 from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.meanings import meanings
+from training.monitor import LOG, collapse, read_log
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read
 from training.recipe import Recipe
+from training.report import verdict, write_report
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,16 @@ class Job:
     licence: str | None = None
     dev: Path | None = None
     restart: bool = False
+    tensorboard: bool = False
 
     def run(self, tell: Callable[[str], None]) -> None:
-        """Train the head and write it, its card and its log into `out`.
+        """Train the head and write it, its card, its log and its report into `out`.
 
         While it runs, `out/run` holds the prepared corpus and the checkpoint; the same job, begun
         again, goes on from there.
         """
+        if self.tensorboard:
+            require_tensorboard()
         workers = Workers.join()
         if workers.is_first:
             with self._alone():
@@ -70,12 +76,12 @@ class Job:
             encoded.ahead(self.recipe, workers, progress=workers.is_first)
             if workers.is_first:
                 about = self.about or ", ".join(path.name for path in self.corpus)
-                head = make_head(encoded, self.recipe, about, self.state)
-                served = head.spec.model == "categorical"
-                latents = meanings(head, encoded, self.recipe) if served else None
+                events = self._events if self.tensorboard else None
+                head = make_head(encoded, self.recipe, about, self.state, dev=dev, events=events)
                 results = self._results(head, encoded, dev) if dev else None
-                self._finish(head, latents, results)
+                self._finish(head, encoded, results)
                 _tell_of_cuts(head, tell)
+                _tell_of_collapse(head, tell)
                 tell(f"Wrote the head to {self.out}.")
         workers.wait()
 
@@ -83,6 +89,10 @@ class Job:
     def state(self) -> Path:
         """Where a run keeps what it needs to be resumed."""
         return self.out / "run"
+
+    @property
+    def _events(self) -> Path:
+        return self.out / "tensorboard"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -107,7 +117,8 @@ class Job:
 
     def _clear(self) -> None:
         if self.restart:
-            shutil.rmtree(self.state, ignore_errors=True)
+            for old in (self.state, self._events):
+                shutil.rmtree(old, ignore_errors=True)
         elif (self.out / SPEC).exists():
             raise LatteMixError(
                 f"{self.out} holds a finished head: choose another --out, or replace it with "
@@ -124,21 +135,32 @@ class Job:
         assert corpus is not None
         return corpus
 
-    def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> str:
+    def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> Report:
         sample = encoded.corpus.head(STATISTICS_SENTENCES)
         measured = measure.Encoded(encoded.backbone, self.cache, [head], True, sample)
-        report = measure.measure([dev], [measured], head.spec.recommended_metric)
-        return "\n\n".join(table.markdown for table in report.tables()[:2])
+        return measure.measure([dev], [measured], head.spec.recommended_metric)
 
-    def _finish(self, head: Head, latents: Latents | None, results: str | None) -> None:
-        if latents is not None:
-            write_latents(latents, self.out)
+    def _finish(self, head: Head, encoded: Encoded, results: Report | None) -> None:
+        if head.spec.model == "categorical":
+            write_latents(meanings(head, encoded, self.recipe), self.out)
         head.save(self.out)
-        text = card(Head.load(self.out), self.out.name, self.licence or "not stated", results)
-        (self.out / CARD).write_text(text, encoding="utf-8")
         for log in self.state.glob("*.jsonl"):
             log.replace(self.out / log.name)
+        self._write_up(Head.load(self.out), encoded, results)
         shutil.rmtree(self.state)
+
+    def _write_up(self, head: Head, encoded: Encoded, results: Report | None) -> None:
+        """The card and the report."""
+        licence = self.licence or "not stated"
+        tables = results.tables()[:2] if results else []
+        scores = "\n\n".join(table.markdown for table in tables)
+        text = card(head, self.out.name, licence, scores)
+        (self.out / CARD).write_text(text, encoding="utf-8")
+        has_classes = head.spec.model == "categorical"
+        usage = head.class_usage(encoded.sample(self.recipe)) if has_classes else None
+        pooled = results.values(MEAN, results.sets[0].name)[0] if results else None
+        log = read_log(self.out / LOG)
+        write_report(self.out, head, licence, log, usage, tables, pooled)
 
 
 def _silence(message: str) -> None:
@@ -151,3 +173,8 @@ def _tell_of_cuts(head: Head, tell: Callable[[str], None]) -> None:
             f"Note: {share:.1%} of the sentences are longer than max_tokens ({head.spec.max_tokens}"
             ") and were cut."
         )
+
+
+def _tell_of_collapse(head: Head, tell: Callable[[str], None]) -> None:
+    if collapse(head.spec.training, head.spec.latent_dims):
+        tell(verdict(head.spec))

@@ -4,29 +4,57 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from training.events import Events
 from training.objective import Loss
 from training.vae import Autoencoder, CategoricalVAE, TokenVAE
 
 LOG = "log.jsonl"
 
 _EVERY = 20  # steps between entries
+_SCORES = 10  # dev scores in a run, beside the last
 _INFORMATIVE = 0.05  # nats: a latent dim that tells less about its token is idle
 
 Figures = dict[str, float]
+Entry = dict[str, Any]  # a line of the log: the step, its figures, and what is known only of some
+Score = Callable[[TokenVAE], float]
 
 
 class Monitor:
     """Follows a run from `start` to `steps`."""
 
-    def __init__(self, start: int, steps: int, directory: Path | None, progress: bool) -> None:
+    def __init__(
+        self,
+        start: int,
+        steps: int,
+        directory: Path | None,
+        progress: bool,
+        score: Score | None = None,
+        events: Path | None = None,
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            start: the first step of this process, the one it resumes with.
+            steps: the length of the run.
+            directory: where the log goes; nowhere if unset.
+            progress: whether to show a bar.
+            score: how good the encoder is by now, measured ten times in a run and at its end.
+            events: where TensorBoard's events go; nowhere if unset.
+        """
         self._steps, self._warned = steps, False
         self._log = directory / LOG if directory else None
+        self._score = score
+        self._dev: Entry = {}  # the last score, shown until there is another
+        self._events = Events(events, start) if events else None
         self._bar = tqdm(
             total=steps,
             initial=start,
@@ -47,32 +75,45 @@ class Monitor:
         if step % _EVERY and step + 1 < self._steps:
             return
         speed = self._tokens / max(time.perf_counter() - self._since, 1e-9)
-        self._tokens, self._since = 0, time.perf_counter()
+        code = code.detach().float()
         names = ("loss", "reconstruction", "kl")
         self.figures = {n: round(part.item(), 4) for n, part in zip(names, loss, strict=True)}
-        self.figures |= latent_figures(vae, code.detach().float())
-        shown = {name: f"{value:.1f}" for name, value in self.figures.items()}
-        self._bar.set_postfix(shown | {"tokens/s": f"{speed:,.0f}"})
-        if self._log:
-            entry = {"step": step, **self.figures, "beta": beta, "tokens_per_second": round(speed)}
-            with self._log.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(entry) + "\n")
+        self.figures |= latent_figures(vae, code)
+        entry = {"step": step, **self.figures, "beta": beta, "tokens_per_second": round(speed)}
+        self._show({**entry, **kl_per_dim(vae, code), **self._scored(step, vae)})
         self._warn(step, vae)
+        self._tokens, self._since = 0, time.perf_counter()  # now: what was shown took time as well
 
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._bar.close()
+        if self._events:
+            self._events.close()
+
+    def _scored(self, step: int, vae: TokenVAE) -> Entry:
+        """The dev score, in the first entry of each tenth of the run and in the last."""
+        tenth, before = (_SCORES * at // self._steps for at in (step, step - _EVERY))
+        if not self._score or (tenth == before and step + 1 < self._steps):
+            return {}
+        score = self._score(vae)
+        # JSON knows no NaN, which it is where all pairs are found equally alike.
+        self._dev = {"dev": round(score, 2) if math.isfinite(score) else None}
+        return self._dev
+
+    def _show(self, entry: Entry) -> None:
+        self._bar.set_postfix(_short(entry | self._dev))
+        if self._events:
+            self._events.write(entry)
+        if self._log:
+            with self._log.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(entry) + "\n")
 
     def _warn(self, step: int, vae: TokenVAE) -> None:
-        in_use = self.figures.get("dims_in_use", math.inf)
-        if self._warned or step < self._steps / 5 or in_use >= vae.latent_dims / 2:
+        problem = collapse(self.figures, vae.latent_dims)
+        if self._warned or step < self._steps / 5 or not problem:
             return
         self._warned = True
-        message = (
-            f"Warning: the latent is collapsing. At step {step} only {in_use:.0f} of "
-            f"{vae.latent_dims} latent dims say anything about their token. Raise free_bits, lower "
-            "learning_rate, use fewer encoder_layers, or normalise by centre-equal-norm."
-        )
+        message = f"Warning: the latent is collapsing. At step {step} {problem}"
         tqdm.write(message, file=sys.stderr)
 
 
@@ -97,9 +138,50 @@ def latent_figures(vae: TokenVAE, code: Tensor) -> Figures:
     }
 
 
+@torch.no_grad()
+def kl_per_dim(vae: TokenVAE, code: Tensor) -> Entry:
+    """The KL of each latent dim, in nats, where there is a prior to diverge from."""
+    if isinstance(vae, Autoencoder):
+        return {}
+    return {"kl_per_dim": [round(kl, 3) for kl in vae.kl(code).mean(dim=0).tolist()]}  # [L]
+
+
+def collapse(figures: Mapping[str, float], latent_dims: int) -> str | None:
+    """What is wrong and what to change, if fewer than half of the latent dims are in use."""
+    in_use = figures.get("dims_in_use", math.inf)
+    if in_use >= latent_dims / 2:
+        return None
+    return (
+        f"only {in_use:.0f} of {latent_dims} latent dims say anything about their token. Raise "
+        "free_bits, lower learning_rate, use fewer encoder_layers, or normalise by "
+        "centre-equal-norm."
+    )
+
+
+def read_log(path: Path) -> list[Entry]:
+    """The entries of a log; a line that was cut short when the run was killed is none."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
 def _forget(log: Path, start: int) -> None:
     """Drop the entries of steps that will be done again."""
-    if log.is_file():
-        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < start]
-        log.write_text("".join(kept), encoding="utf-8")
+    kept = [entry for entry in read_log(log) if entry["step"] < start]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+
+
+def _short(entry: Entry) -> dict[str, str]:
+    """An entry in a few words, to fit beside a bar."""
+    shown = {
+        "loss": f"{entry['loss']:.1f}",
+        "rec": f"{entry['reconstruction']:.1f}",
+        "kl": f"{entry['kl']:.1f}",
+    }
+    if "kl_per_dim" in entry:
+        shown |= {"kl/dim": f"{median(entry['kl_per_dim']):.2f}"}
+        shown |= {"dims": f"{entry['dims_in_use']:.0f}"}
+    if "classes_in_use" in entry:
+        shown |= {"classes": f"{entry['classes_in_use']:.1f}"}
+    if entry.get("dev") is not None:
+        shown |= {"dev": f"{entry['dev']:.1f}"}
+    return shown | {"tokens/s": f"{entry['tokens_per_second']:,}"}

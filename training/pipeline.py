@@ -14,9 +14,10 @@ from training.batches import Batches
 from training.cache import VectorCache
 from training.checkpoint import Run
 from training.corpus import SHARD_SENTENCES, Corpus
+from training.dev import DevScore
 from training.device import Workers
+from training.evaluate.sets import Pairs
 from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
-from training.monitor import Figures
 from training.probes import probes_for
 from training.recipe import Recipe
 from training.trainer import train
@@ -66,6 +67,8 @@ def make_head(
     about_corpus: str,
     directory: Path | None = None,
     progress: bool = True,
+    dev: Pairs | None = None,
+    events: Path | None = None,
 ) -> Head:
     """Train a head.
 
@@ -75,6 +78,8 @@ def make_head(
         about_corpus: the corpus in words, with its licence.
         directory: where checkpoints and the log go; nowhere if unset.
         progress: whether to show a bar.
+        dev: pairs to score the encoder on now and then; none if unset.
+        events: where TensorBoard's events go; nowhere if unset.
     """
     backbone, corpus = encoded.backbone, encoded.corpus
     sample, batches = encoded.sample(recipe), encoded.batches(recipe)
@@ -86,20 +91,27 @@ def make_head(
         vectors = batches(step).vectors.astype(np.float32)
         return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
 
+    spec = _spec(backbone, recipe, about_corpus)
+    fixed = {"mean": mean, **_id_weights(encoded, recipe)}
+
+    def head_of(vae: TokenVAE) -> Head:
+        return Head(spec, {**fixed, **encoder_tensors(vae)})
+
     steps = recipe.total_steps(corpus.sentences)
     run = Run(directory, identity(backbone, corpus, recipe)) if directory else None
-    vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress)
+    score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
+    watched = (lambda vae: score(head_of(vae))) if score else None
+    vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress, watched, events)
     figures |= {
         "steps": steps,
         "sentences": corpus.sentences,
         "sentences_cut": round(sample.truncated / len(sample), 4),
     }
-    tensors = {"mean": mean, **encoder_tensors(vae), **_id_weights(encoded, recipe)}
-    head = Head(_spec(backbone, recipe, about_corpus, figures), tensors)
+    head = Head(spec.model_copy(update={"training": figures}), head_of(vae).tensors)
     if recipe.token_weighting == "learned":
         halves = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
         learned = learned_weights(head, backbone.checkpoint, halves, recipe.seed)
-        head = Head(head.spec, {**tensors, **learned})
+        head = Head(head.spec, {**head.tensors, **learned})
     return measured(head, backbone, sample) if recipe.model == "categorical" else head
 
 
@@ -117,7 +129,7 @@ def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, ob
     }
 
 
-def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str, figures: Figures) -> HeadSpec:
+def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
     checkpoint = backbone.checkpoint
     return HeadSpec(
         backbone=BackboneRecord(
@@ -137,7 +149,6 @@ def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str, figures: Figure
         recommended_metric=recipe.metric,
         corpus=about_corpus,
         recipe=recipe.model_dump(mode="json"),
-        training=figures,
     )
 
 
@@ -145,7 +156,7 @@ def encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
     """The encoder's weights and biases under the names a head stores them by."""
     linear = [layer for layer in vae.encoder if isinstance(layer, torch.nn.Linear)]
     parameters = {
-        f"encoder.{index}.{kind}": getattr(layer, kind).detach().numpy()
+        f"encoder.{index}.{kind}": getattr(layer, kind).detach().cpu().numpy()
         for index, layer in enumerate(linear)
         for kind in ("weight", "bias")
     }

@@ -1,6 +1,7 @@
 """The training loop: batches of token vectors in, a trained VAE out."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from model_store import LatteMixError
 from training.checkpoint import Run
 from training.device import autocast, device
-from training.monitor import Figures, Monitor
+from training.monitor import Figures, Monitor, Score
 from training.objective import negative_elbo
 from training.recipe import Recipe
 from training.schedule import BETA, learning_rate
@@ -22,6 +23,8 @@ def train(
     steps: int,
     run: Run | None = None,
     progress: bool = True,
+    score: Score | None = None,
+    events: Path | None = None,
 ) -> tuple[TokenVAE, Figures]:
     """Fit a VAE to normalised token vectors; the same for the same seed, however often resumed.
 
@@ -32,13 +35,16 @@ def train(
         steps: how long to train.
         run: keeps checkpoints and the log, and goes on from what it kept; none if unset.
         progress: whether to show a bar.
+        score: how good the encoder is by now; looked at ten times, and changes nothing.
+        events: where TensorBoard's events go; nowhere if unset.
     """
     where = device()
     torch.manual_seed(recipe.seed)  # the initial weights
     vae = MODELS[recipe.model](hidden_size, recipe).to(where)
     adam = torch.optim.Adam(vae.parameters())
     start = run.restore(vae, adam) if run else 0
-    monitor = Monitor(start, steps, run.directory if run else None, progress)
+    log = run.directory if run else None
+    monitor = Monitor(start, steps, log, progress, score, events)
     try:
         for step in range(start, steps):
             tokens = batch(step).to(where, torch.float32)  # [T, H]

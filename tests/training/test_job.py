@@ -1,11 +1,13 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,13 +48,13 @@ def test_a_job_leaves_a_head_its_card_and_its_log(
     told = ["--about", "Ten sentences", "--licence", "CC0", "--dev", dev, "--seed", 3]
     assert run(monkeypatch, *arguments, "--steps", 20, "--out", out, *told) == 0
     names = {path.name for path in out.iterdir()}
-    assert names == {"head.json", "head.safetensors", "latents.json", "README.md", "log.jsonl"}
+    files = {"head.json", "head.safetensors", "README.md", "log.jsonl"}
+    assert names == files | {"latents.json", "report.html", "report.png"}
     spec = Head.load(out).spec
     assert (spec.recipe["seed"], spec.recipe["steps"], spec.corpus) == (3, 20, "Ten sentences")
     assert spec.training["sentences"] == 10
-    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in entries] == [0, 19]
-    assert entries[-1]["kl"] == spec.training["kl"]
+    assert [entry["step"] for entry in entries(out)] == [0, 19]
+    assert entries(out)[-1]["kl"] == spec.training["kl"]
     card = (out / "README.md").read_text()
     for part in ("# mine", "Ten sentences. Licence of the data: CC0", "| seed | 3 |"):
         assert part in card
@@ -63,6 +65,95 @@ def test_a_job_leaves_a_head_its_card_and_its_log(
         run(monkeypatch, "export", "--head", out, "--store", tmp_path, "--backbone", backbone) == 0
     )
     assert Store(tmp_path).open("mine").manifest.latent_dims == 4
+
+
+def entries(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_watching_a_run_does_not_change_its_head(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], dev: Path, tmp_path: Path
+) -> None:
+    arguments += ["--steps", "60"]
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "plain") == 0
+    watching = ["--dev", dev, "--tensorboard"]
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "watched", *watching) == 0
+    for name in ("head.safetensors", "head.json"):
+        plain, watched = ((tmp_path / out / name).read_bytes() for out in ("plain", "watched"))
+        assert plain == watched
+    assert "dev" not in entries(tmp_path / "plain")[-1]
+    assert "dev" in entries(tmp_path / "watched")[-1]
+    assert [*(tmp_path / "watched" / "tensorboard").glob("events.*")]
+    assert not (tmp_path / "plain" / "tensorboard").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric"),
+    [
+        ([], "centred"),
+        (["--metric", "js"], "js"),
+        (["--token-weighting", "sif"], "centred"),
+        (["--model", "normal"], "l2"),
+        (["--model", "autoencoder"], "cosine"),
+    ],
+)
+def test_the_last_dev_score_is_the_heads(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    dev: Path,
+    tmp_path: Path,
+    settings: list[str],
+    metric: str,
+) -> None:
+    out = tmp_path / "out"
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", out, "--dev", dev, *settings) == 0
+    row = re.search(rf"\| mixture, {metric} \| (\S+) \|", (out / "README.md").read_text())
+    assert row is not None
+    assert entries(out)[-1]["dev"] == pytest.approx(float(row[1]), abs=0.02)
+    assert f"mixture, {metric}</th><td>{row[1]}</td>" in (out / "report.html").read_text()
+
+
+def test_a_run_that_has_collapsed_says_so_again_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    # Nothing is free, and there is more to pay for than these few tokens are worth.
+    changes = ["--latent-dims", 32, "--normalisation", "centre", "--free-bits", 0]
+    changes += ["--beta-schedule", "constant", "--steps", 300]
+    assert run(monkeypatch, *arguments, "--out", out, *changes) == 0
+    told = capsys.readouterr().err
+    says = r"Warning: the latent collapsed. At the end only \d+ of 32 latent dims say anything"
+    assert "Warning: the latent is collapsing. At step" in told
+    assert re.search(says, told)
+    assert re.search(says, (out / "report.html").read_text())
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "other", "--steps", 5) == 0
+    assert "Warning" not in capsys.readouterr().err
+    assert "The latent did not collapse" in (tmp_path / "other" / "report.html").read_text()
+
+
+def test_without_tensorboard_the_user_is_told_what_to_install_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, interrupted: tuple[list[str], Path]
+) -> None:
+    arguments, checkpoint = interrupted
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert run(monkeypatch, *arguments, "--tensorboard", "--restart") == (
+        "lattemix-train: --tensorboard needs TensorBoard: pip install 'lattemix[tensorboard]'."
+    )
+    assert checkpoint.exists()
+
+
+def test_begun_anew_the_events_of_the_run_before_are_gone(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "5", "--out", str(tmp_path / "out"), "--tensorboard"]
+    assert run(monkeypatch, *arguments) == 0
+    (old,) = (tmp_path / "out" / "tensorboard").iterdir()
+    assert run(monkeypatch, *arguments, "--restart") == 0
+    (new,) = (tmp_path / "out" / "tensorboard").iterdir()
+    assert old != new
 
 
 def test_killed_and_begun_again_it_gives_the_same_head(
@@ -220,7 +311,7 @@ def test_what_is_wrong_is_found_before_training_and_told_in_a_sentence(
     changes: list[str],
     says: str,
 ) -> None:
-    monkeypatch.setattr("training.job.make_head", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("training.job.make_head", lambda *_, **__: pytest.fail("too late"))
     code = run(monkeypatch, *arguments, "--out", tmp_path / "out", *changes)
     assert str(code).startswith(says)
     if "--corpus" not in changes:

@@ -1,28 +1,13 @@
 """Pictures of a report: how scores follow people's judgement, and what is better than what."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import ceil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from training.evaluate.report import MEAN, Report, Way
 from training.evaluate.statistics import spearman
-
-_STYLE: dict[Any, Any] = {  # matplotlib spells out the keys it takes
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": "medium",
-    "font.size": 9,
-    "legend.frameon": False,
-}
-_WIDTH, _HEIGHT = 3.2, 2.9  # of a panel, in inches
-_PER_ROW = 4
+from training.panels import panels
 
 
 def draw(report: Report, directory: Path) -> None:
@@ -32,22 +17,6 @@ def draw(report: Report, directory: Path) -> None:
     compared = [(way, other) for way, other in report.compared() if other == MEAN]
     if compared:
         _differences(report, [way for way, _ in compared], directory / "differences.png")
-
-
-@contextmanager
-def panels(path: Path, titles: Sequence[str]) -> Iterator[list[Axes]]:
-    """Axes with titles, a few in a row; written to `path` at the end."""
-    rows, columns = ceil(len(titles) / _PER_ROW), min(len(titles), _PER_ROW)
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows), layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axis, title in zip(axes, titles, strict=False):
-            axis.set_title(title)
-        for axis in axes[len(titles) :]:
-            axis.remove()
-        yield axes[: len(titles)]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
 
 
 def _scatter(report: Report, ways: Sequence[Way], path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.evaluate.plots import panels
+from training.panels import panels
 from training.paper.comparison import Comparison
 from training.paper.published import Row
 

@@ -1,0 +1,135 @@
+import json
+from base64 import b64decode
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.evaluate.tables import Table
+from training.head import Floats, Head
+from training.monitor import Entry
+from training.report import write_report
+
+HOSTILE = "</title><script src=http://evil.example/x.js></script>\"'>&"
+PNG = b"\x89PNG\r\n"
+
+
+class Page(HTMLParser):
+    """What a browser would find in a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def images(self) -> list[tuple[str, bytes]]:
+        """The alternative text and the content of each."""
+        found = [attributes for tag, attributes in self.tags if tag == "img"]
+        prefix = "data:image/png;base64,"
+        assert all(str(image["src"]).startswith(prefix) for image in found)
+        return [
+            (str(i["alt"]), b64decode(str(i["src"]).removeprefix(prefix), validate=True))
+            for i in found
+        ]
+
+
+def entry(step: int, **changes: object) -> Entry:
+    figures = {"loss": 9.0, "reconstruction": 8.0, "kl": 1.0, "beta": 0.5}
+    latent = {"kl_per_dim": [0.1, 0.2, 0.3, 0.4], "dims_in_use": 4.0, "classes_in_use": 4.5}
+    return {"step": step, **figures, "tokens_per_second": 100, **latent, **changes}
+
+
+LOG = [entry(0, dev=50.0), entry(20), entry(39, dev=60.0)]
+
+
+@pytest.fixture
+def usage(head: Head) -> Floats:
+    return np.full((head.spec.latent_dims, head.spec.classes), 0.2, np.float32)
+
+
+def changed(head: Head, **changes: object) -> Head:
+    return Head(head.spec.model_copy(update=changes), head.tensors)
+
+
+def test_the_page_needs_nothing_but_itself(head: Head, usage: Floats, tmp_path: Path) -> None:
+    results = [Table("Spearman x100", ["dev"], [["pooling, mean", "61.00"]])]
+    write_report(tmp_path, head, "CC0", LOG, usage, results, pooled=61.0)
+    page = Page(tmp_path / "report.html")
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base"})
+    assert not any("href" in attributes or "srcset" in attributes for _, attributes in page.tags)
+    text = (tmp_path / "report.html").read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "@import" not in text
+    assert "url(" not in text
+    images = page.images()
+    assert len(images) == 8
+    assert all(content.startswith(PNG) for _, content in images)
+    assert "Dev score, Spearman x100. dev: 50.0 at step 0, 60.0 at step 39." in dict(images)
+    assert (tmp_path / "report.png").read_bytes().startswith(PNG)
+
+
+def test_the_page_says_what_was_trained_on_what(head: Head, usage: Floats, tmp_path: Path) -> None:
+    results = [Table("Spearman x100", ["dev"], [["pooling, mean", "61.00"]])]
+    write_report(tmp_path, head, "CC0", LOG, usage, results)
+    text = Page(tmp_path / "report.html").text
+    assert head.spec.backbone.name in text
+    assert "ten sentences written for the tests. Licence of the data: CC0." in text
+    for told in (*head.spec.recipe, *head.spec.training, "pooling, mean", "61.00"):
+        value = head.spec.recipe.get(told, "")
+        assert value is None or told in text
+
+
+def test_what_users_wrote_stays_text(head: Head, usage: Floats, tmp_path: Path) -> None:
+    directory = tmp_path / HOSTILE.replace("/", "")
+    directory.mkdir()
+    backbone = head.spec.backbone.model_copy(update={"name": HOSTILE})
+    results = [Table(HOSTILE, [HOSTILE], [[HOSTILE, HOSTILE]])]
+    hostile = changed(head, corpus=HOSTILE, backbone=backbone)
+    write_report(directory, hostile, HOSTILE, LOG, usage, results)
+    page = Page(directory / "report.html")
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.text.count(HOSTILE) == 7  # backbone, corpus, licence, and four times the table
+    assert directory.name in page.text
+
+
+def test_whether_the_latent_collapsed_is_said(head: Head, usage: Floats, tmp_path: Path) -> None:
+    for in_use, says in [
+        (4.0, "The latent did not collapse: at the end 4 of 4 latent dims say something"),
+        (1.0, "Warning: the latent collapsed. At the end only 1 of 4 latent dims say anything"),
+    ]:
+        told = changed(head, training={"dims_in_use": in_use})
+        write_report(tmp_path, told, "CC0", LOG, usage)
+        text = Page(tmp_path / "report.html").text
+        assert says in text
+        assert ("collapsed." in text) == (in_use < 2)
+
+
+def test_what_a_baseline_does_not_have_is_not_drawn(head: Head, tmp_path: Path) -> None:
+    normal = [{k: v for k, v in entry.items() if k != "classes_in_use"} for entry in LOG]
+    latent = ("kl_per_dim", "dims_in_use")
+    autoencoder = [{k: v for k, v in entry.items() if k not in latent} for entry in normal]
+    for model, log, drawn in (("normal", normal, 6), ("autoencoder", autoencoder, 2)):
+        write_report(tmp_path, changed(head, model=model, training={}), "CC0", log, None)
+        page = Page(tmp_path / "report.html")
+        assert len(page.images()) == drawn
+        assert "verdict" not in {attributes.get("class") for _, attributes in page.tags}
+
+
+def test_a_run_of_one_step_and_one_without_entries(
+    head: Head, usage: Floats, tmp_path: Path
+) -> None:
+    write_report(tmp_path, head, "CC0", [json.loads(json.dumps(entry(0, dev=None)))], usage)
+    assert len(Page(tmp_path / "report.html").images()) == 7
+    write_report(tmp_path, head, "CC0", [], usage)
+    page = Page(tmp_path / "report.html")
+    assert page.images() == []
+    assert "Not evaluated" in page.text
