@@ -17,6 +17,7 @@ from app import tables
 from app.client import Client, Refusal
 from app.results import INTEGER, NUMBER, TEXT, Column, Format, Row, writing
 from app.schemas.embed import EmbedRequest
+from app.schemas.explain import ExplainedDim
 from app.settings import load_settings
 from model_store import LatteMixError, Metric
 
@@ -132,6 +133,29 @@ def show(client: Client, pairs: Rows[Pair], metrics: Sequence[Metric]) -> None:
             typer.echo(f"{name:<13} {getattr(found, name):.4f}")
         pairs.cut += sum(found.truncated)
     pairs.finish(client)
+
+
+def explain(client: Client, a: str, b: str, metric: Metric | None) -> None:
+    """Print why two sentences are similar."""
+    found = client.explain(a, b, metric)
+    typer.echo(f"{found.metric:<13} {found.similarity:.4f}\n\nWords that meet:")
+    for link in sorted(found.alignment.links, key=lambda link: -link.similarity):
+        words = f"{found.a.words[link.a].text} ~ {found.b.words[link.b].text}"
+        typer.echo(f"  {link.similarity:.3f}  {words}")
+    for title, dims in (("Shared", found.latents.agree), ("Unshared", found.latents.disagree)):
+        typer.echo(f"\n{title} meanings:")
+        for dim in dims:
+            typer.echo(f"  {dim.contribution:+.3f}  {_meaning(dim)}")
+    Rows([a, b], cut=found.a.truncated + found.b.truncated).finish(client)
+
+
+def _meaning(dim: ExplainedDim) -> str:
+    """The classes that both sentences are most in, by their words if the model knows them."""
+    sides = (dim.a,) if dim.a.index == dim.b.index else (dim.a, dim.b)
+    return " | ".join(
+        ", ".join(side.words) if side.words else f"class {side.index} of {dim.dim}"
+        for side in sides
+    )
 
 
 def compare(client: Client, pairs: Rows[Pair], metrics: Sequence[Metric], out: Path | None) -> None:

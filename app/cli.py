@@ -98,6 +98,23 @@ def similarity(
 
 
 @cli.command()
+def explain(
+    a: Annotated[str, typer.Argument(help="A sentence.")],
+    b: Annotated[str, typer.Argument(help="Another.")],
+    metric: Annotated[str | None, typer.Option(help="Else the one the model recommends.")] = None,
+    model: Model = None,
+    store: StoreOption = None,
+    url: Url = None,
+) -> None:
+    """Tell why two sentences are similar: which words meet, and which meanings are shared."""
+    chosen = _chosen(metric, list[Metric], "--metric")[0] if metric else None
+    from app import bulk
+
+    with bulk.connected(url, model, store) as client:
+        bulk.explain(client, a, b, chosen)
+
+
+@cli.command()
 def embed(
     texts: Annotated[list[str] | None, typer.Argument(help="Sentences.")] = None,
     file: SentenceFile = None,

@@ -26,6 +26,7 @@ from app.client.calls import (
     Row,
     ServerError,
 )
+from app.schemas.explain import ExplainResponse
 from app.schemas.rank import MatrixResponse, Ranked, RankResponse
 from app.schemas.similarity import PairSimilarity, SimilarityResponse
 from app.schemas.status import InfoResponse
@@ -131,6 +132,12 @@ class AsyncClient:
     ) -> MatrixResponse:
         """Pairs among sentences that fit one request, the most similar first."""
         return await self._ask(calls.matrix(texts, metric, threshold, top_k, truncate))
+
+    async def explain(
+        self, a: str, b: str, metric: Metric | None = None, truncate: bool = True
+    ) -> ExplainResponse:
+        """Why two sentences are as similar as they are: by tokens, words and latent dims."""
+        return await self._ask(calls.explain(a, b, metric, truncate))
 
     async def iter_similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True

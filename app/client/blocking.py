@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from app.client import calls
 from app.client.asynchronous import IN_FLIGHT, RETRIES, TIMEOUT_SECONDS, AsyncClient
 from app.client.calls import METRICS, Answer, Embedded, Item, Many, Pair, Refusal, Row
+from app.schemas.explain import ExplainResponse
 from app.schemas.rank import MatrixResponse, Ranked, RankResponse
 from app.schemas.similarity import PairSimilarity, SimilarityResponse
 from app.schemas.status import InfoResponse
@@ -86,6 +87,12 @@ class Client:
     ) -> MatrixResponse:
         """Pairs among sentences that fit one request, the most similar first."""
         return self._portal.call(self._client.matrix, texts, metric, threshold, top_k, truncate)
+
+    def explain(
+        self, a: str, b: str, metric: Metric | None = None, truncate: bool = True
+    ) -> ExplainResponse:
+        """Why two sentences are as similar as they are: by tokens, words and latent dims."""
+        return self._portal.call(self._client.explain, a, b, metric, truncate)
 
     def iter_similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True

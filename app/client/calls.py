@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from app.schemas.embed import EmbedResponse
+from app.schemas.explain import ExplainResponse
 from app.schemas.rank import MatrixResponse, Ranked, RankResponse
 from app.schemas.similarity import PairSimilarity, SimilarityResponse
 from app.schemas.status import InfoResponse
@@ -224,6 +225,12 @@ def matrix(
         "truncate": truncate,
     }
     return Call("/matrix", MatrixResponse, body)
+
+
+def explain(a: str, b: str, metric: Metric | None, truncate: bool) -> Call[ExplainResponse]:
+    """Why two sentences are as similar as they are."""
+    body = {"pair": [a, b], "metric": metric, "truncate": truncate}
+    return Call("/explain", ExplainResponse, body)
 
 
 def dumps(content: object) -> bytes:

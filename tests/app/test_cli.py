@@ -49,6 +49,17 @@ def test_similarity_without_a_server(capsys: pytest.CaptureFixture[str]) -> None
     assert out.split() == ["cosine", "1.0000", "js", "1.0000", "centred", "1.0000"]
 
 
+def test_explain_tells_words_and_meanings(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "explain", "a dog", "a dog", "--metric", "cosine")
+    assert (code, err) == (0, "")
+    first, *rest = out.splitlines()
+    assert first.split() == ["cosine", "1.0000"]
+    assert rest[1:4] == ["Words that meet:", "  1.000  a ~ a", "  1.000  dog ~ dog"]
+    assert rest[5] == "Shared meanings:"
+    assert "Unshared meanings:" in rest
+    assert all(re.match(r"  [+-]\d\.\d{3}  \w", line) for line in rest[6:10])
+
+
 def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "similarity", "a dog", "dog " * 40)
     assert code == 0
@@ -67,6 +78,8 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),
         (["serve", "--port", "70000"], "--port=70000: Input should be less than or equal to 65535"),
         (["build", "--head", "/nonexistent"], "is not a head"),
+        (["explain", "a", "b", "--metric", "euclid"], "--metric euclid: choose among cosine"),
+        (["explain", "a", ""], "pair[1] is empty"),
         (["similarity", "a"], "Give two sentences, or --file."),
         (["similarity", "a", "b", "--file", "x.csv"], "Give two sentences, or --file."),
         (["similarity", "--file", "x.csv"], "x.csv: No such file or directory."),

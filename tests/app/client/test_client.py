@@ -91,6 +91,18 @@ def test_matrix(kind: Kind, server: Recorder) -> None:
 
 
 @both
+def test_explain(kind: Kind, server: Recorder, encoder: Encoder) -> None:
+    a, b = SENTENCES[2:4]
+    answer = ask(kind, server, "explain", a, b, "js")
+    mixtures = encoder.encode([a, b]).mixtures
+    assert answer.metric == "js"
+    assert answer.similarity == pytest.approx(*similarity("js", mixtures[:1], mixtures[1:]), 1e-5)
+    assert [word.text for word in answer.b.words] == b.split()
+    with pytest.raises(ServerError, match=r"pair\[1\] has 22 tokens"):
+        ask(kind, server, "explain", a, "dog " * 20, None, False)
+
+
+@both
 def test_an_error_names_the_place_in_the_callers_list(kind: Kind, server: Recorder) -> None:
     pairs = [*PAIRS[:13], ("a dog", " "), *PAIRS[13:]]
     with pytest.raises(ServerError) as raised:
