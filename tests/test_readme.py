@@ -19,6 +19,7 @@ from model_store.store import default_root
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVICE = (ROOT / "docs/service.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 PROMISED = "http://127.0.0.1:8000"
 
 
@@ -136,7 +137,19 @@ def numbers_apart(text: str) -> tuple[str, list[float]]:
 
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.code.split("\n")[0][:40])
 def test_a_block_does_what_it_says(block: Block, server: str, store: Path, place: Path) -> None:
-    output = run(block, server, store, place)
+    check(block, run(block, server, store, place))
+
+
+def test_the_tutorial_from_its_first_block_to_its_last(
+    server: str, store: Path, tmp_path: Path
+) -> None:
+    done = blocks(TUTORIAL)
+    for block in done:
+        check(block, run(block, server, store, tmp_path))
+    assert len(done) > 10
+
+
+def check(block: Block, output: str) -> None:
     if block.output_language == "json":
         found, promised = json.dumps(json.loads(output)), json.dumps(json.loads(block.output))
     else:
