@@ -5,7 +5,7 @@ is made of its tokens' classes, so whatever a class adds belongs to the tokens t
 proportion.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -39,13 +39,17 @@ class Word(NamedTuple):
     end: int
     tokens: range  # places of its tokens
 
+    def weight(self, text: Dissection) -> float:
+        """What part of the text it is; one that the model does not know may be none."""
+        return float(text.weights[self.tokens.start : self.tokens.stop].sum())
+
 
 def explain(
     metric: Metric, a: Dissection, b: Dissection, centre: Centre | None = None
 ) -> Explanation:
     """Share out the similarity of two sentences."""
     check(metric, centre)
-    p, q = _parts(a), _parts(b)  # [S, L*C], [T, L*C]
+    p, q = a.parts, b.parts  # [S, L*C], [T, L*C]
     latents = a.mixtures.shape[1]
     match metric:
         case "js":
@@ -57,20 +61,8 @@ def explain(
             y = _vectors(metric, q, b.weights, latents, centre)
             whole_x, whole_y = x.sum(axis=0), y.sum(axis=0)  # [L*C], whose product is the score
             of_a, of_b, classes = x @ whole_y, y @ whole_x, whole_x * whole_y
-    (score,) = similarity(metric, mixture_of(a)[None], mixture_of(b)[None], centre)
+    (score,) = similarity(metric, a.mixture[None], b.mixture[None], centre)
     return Explanation(score, of_a, of_b, classes.reshape(latents, -1).sum(axis=-1))
-
-
-def mixture_of(text: Dissection) -> NDArray[np.float32]:
-    """The text's own mixture: [L, C]."""
-    mixture: Floats = _parts(text).sum(axis=0)
-    return mixture.reshape(text.mixtures.shape[1:]).astype(np.float32)
-
-
-def _parts(text: Dissection) -> Floats:
-    """What each token brings into its text's mixture: [S, L*C]."""
-    flat = text.mixtures.reshape(len(text.mixtures), -1).astype(np.float64)
-    return flat * text.weights[:, None]
 
 
 def _vectors(
@@ -149,6 +141,14 @@ def word_mixtures(text: Dissection, found: list[Word]) -> Mixtures:
         weighted = weights if weights.any() else None  # the tokens may all weigh nothing
         mixtures[place] = np.average(text.mixtures[tokens], axis=0, weights=weighted)
     return mixtures
+
+
+def met(
+    table: NDArray[np.float32], a: Sequence[float], b: Sequence[float]
+) -> list[tuple[int, int]]:
+    """Which words meet, if they are so similar [W, X] and weigh so much; those of none do not."""
+    rows, columns = np.flatnonzero(a), np.flatnonzero(b)
+    return [(int(rows[i]), int(columns[j])) for i, j in links(table[np.ix_(rows, columns)])]
 
 
 def links(table: NDArray[np.float32]) -> Iterator[tuple[int, int]]:

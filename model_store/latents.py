@@ -22,27 +22,37 @@ class LatentClass(BaseModel):
 Latents = list[list[LatentClass]]  # [L][C]
 
 
-def write(latents: Latents, directory: Path) -> None:
-    """Write `latents.json`, a latent dim on each line."""
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    head: str  # SHA-256 of the head that it tells of
+    latents: Latents
+
+
+def write(latents: Latents, head: str, directory: Path) -> None:
+    """Write `latents.json` about the head of this SHA-256, a latent dim on each line."""
     dims = [
         json.dumps([c.model_dump() for c in dim], ensure_ascii=False, separators=(",", ":"))
         for dim in latents
     ]
-    text = "[\n" + ",\n".join(dims) + "\n]\n"
+    text = '{"head":"' + head + '","latents":[\n' + ",\n".join(dims) + "\n]}\n"
     (directory / LATENTS).write_text(text, encoding="utf-8")
 
 
-def read(path: Path, latent_dims: int, classes: int) -> Latents:
-    """Read one, or say precisely why it cannot be used."""
+def read(path: Path, head: str | None, latent_dims: int, classes: int) -> Latents:
+    """Read what is told of a head, or say precisely why it cannot be used."""
     try:
-        dims = json.loads(path.read_text(encoding="utf-8"))
-        latents = _Latents.model_validate({"dims": dims}).dims
+        file = _File.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
         raise ArtifactError(f"{path} is not valid: {first_problem(error)}.") from error
-    except ValueError as error:
-        raise ArtifactError(f"{path} is not valid JSON: {error}.") from error
+    if file.head != head:
+        raise ArtifactError(
+            f"{path} tells of another head, {file.head[:12]}…: write it anew with "
+            "`lattemix-train describe`, or remove it."
+        )
+    latents = file.latents
     found = (len(latents), {len(dim) for dim in latents})
     if found != (latent_dims, {classes}):
         raise ArtifactError(
@@ -50,7 +60,3 @@ def read(path: Path, latent_dims: int, classes: int) -> Latents:
             f"{latent_dims} of {classes}."
         )
     return latents
-
-
-class _Latents(BaseModel):
-    dims: Latents

@@ -111,7 +111,8 @@ def head_directory(
     about = "ten sentences written for the tests"
     head = make_head(encoded, recipe, about, progress=False)
     head.save(directory)
-    latents.write(meanings(head, encoded, recipe), directory)
+    digest = str(Head.load(directory).spec.sha256)
+    latents.write(meanings(head, encoded, recipe), digest, directory)
     return directory
 
 

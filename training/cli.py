@@ -127,7 +127,7 @@ def describe(
     from training.cache import VectorCache
     from training.meanings import describe
 
-    describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone)
+    describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone, _tell)
 
 
 @cli.command()

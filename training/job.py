@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_store import LatteMixError
+from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
 from training import backbones
 from training.cache import VectorCache
@@ -141,12 +142,16 @@ class Job:
         return measure.measure([dev], [measured], head.spec.recommended_metric)
 
     def _finish(self, head: Head, encoded: Encoded, results: Report | None) -> None:
-        if head.spec.model == "categorical":
-            write_latents(meanings(head, encoded, self.recipe), self.out)
-        head.save(self.out)
+        """Leave everything in `out`; the head last, since where there is one a run is done."""
         for log in self.state.glob("*.jsonl"):
-            log.replace(self.out / log.name)
-        self._write_up(Head.load(self.out), encoded, results)
+            shutil.copyfile(log, self.out / log.name)
+        self._write_up(head, encoded, results)
+        has_classes = head.spec.model == "categorical"
+        latents = meanings(head, encoded, self.recipe) if has_classes else None
+        (self.out / LATENTS).unlink(missing_ok=True)
+        head.save(self.out)
+        if latents is not None:
+            write_latents(latents, str(Head.load(self.out).spec.sha256), self.out)
         shutil.rmtree(self.state)
 
     def _write_up(self, head: Head, encoded: Encoded, results: Report | None) -> None:

@@ -1,7 +1,7 @@
 """What latent classes mean: the words of the training corpus that are most in each of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.engine.tokenization import Tokenizer
-from model_store.latents import LatentClass, Latents, write
+from model_store.latents import LATENTS, LatentClass, Latents, write
 from training.backbones import load, open_backbone
 from training.cache import VectorCache
 from training.corpus import prepare
@@ -20,16 +20,16 @@ from training.recipe import Recipe
 
 SHOWN = 8  # words of a class
 _MOST_SHARDS = 16  # of the corpus, which are looked at
-_FEWEST, _MOST_WORDS = 4, 8192  # occurrences of a word, and words, the most frequent ones
-_PRIOR = 4  # occurrences that every word is taken to have had in all classes as they are used
+_FEWEST, _MOST_WORDS = 4, 8192  # tokens of a word, and words, the most frequent ones
+_PRIOR = 4  # tokens that every word is taken to have had in all classes as they are used
 _CHUNK = 2048  # tokens whose distributions are in memory at once
 
 
 def meanings(head: Head, encoded: Encoded, recipe: Recipe) -> Latents:
     """The words that are most in each class, and how much the class is used: [L][C].
 
-    A word is in a class as much as its occurrences are, on average; one that was seen seldom, a
-    little less.
+    A word is in a class as much as its tokens are, on average; one that was seen seldom, a little
+    less.
     """
     shards = encoded.needed(recipe)[:_MOST_SHARDS]
     tokenizer = Tokenizer(encoded.backbone.checkpoint.tokenizer, encoded.backbone.max_tokens)
@@ -45,7 +45,7 @@ def meanings(head: Head, encoded: Encoded, recipe: Recipe) -> Latents:
         for start, distributions in _distributions(head, encoded, index):
             usage += distributions.sum(axis=0, dtype=np.float64)
             tokens += len(distributions)
-            _add(sums, counts, place[start : start + _CHUNK], distributions)
+            _add(sums, counts, place[start : start + len(distributions)], distributions)
     usage /= tokens
     shares = sums + _PRIOR * usage.astype(np.float32)
     shares /= counts[:, None].astype(np.float32) + _PRIOR  # [V, L*C]
@@ -64,6 +64,7 @@ def describe(
     cache: VectorCache,
     columns: Sequence[str] = (),
     backbone: str | None = None,
+    tell: Callable[[str], None] = lambda message: None,
 ) -> None:
     """Write what a finished head's classes mean beside it, by the corpus it was trained on."""
     head = Head.load(directory)
@@ -77,7 +78,11 @@ def describe(
         recipe = Recipe(**head.spec.recipe)
         corpus = prepare(read(files, columns), Path(temporary), recipe.max_sentences)
         reader = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
-        write(meanings(head, Encoded(reader, corpus, cache), recipe), directory)
+        if corpus.sentences != (trained := head.spec.training.get("sentences")):
+            tell(f"Note: it was trained on {trained:,.0f} sentences, not {corpus.sentences:,}.")
+        latents = meanings(head, Encoded(reader, corpus, cache), recipe)
+    write(latents, str(head.spec.sha256), directory)
+    tell(f"Wrote {directory / LATENTS}; export the head again to serve it.")
 
 
 def _spelled(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,18 @@ class Dissection:
     tokens: int
     truncated: bool
 
+    @cached_property
+    def parts(self) -> NDArray[np.float64]:
+        """What each token brings into the text's mixture: [S, L*C]."""
+        flat = self.mixtures.reshape(len(self.mixtures), -1)
+        return np.multiply(flat, self.weights[:, None], dtype=np.float64)
+
+    @cached_property
+    def mixture(self) -> NDArray[np.float32]:
+        """The text's own: [L, C]."""
+        whole: NDArray[np.float64] = self.parts.sum(axis=0)
+        return whole.reshape(self.mixtures.shape[1:]).astype(np.float32)
+
 
 class Encoder:
     """One loaded model. Safe to call from several threads."""
@@ -80,7 +93,9 @@ class Encoder:
         self._step = 1 if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
-        self.latents = read_latents(artifact.latents, *latent_shape) if artifact.latents else None
+        digest = self.manifest.head.sha256
+        told = artifact.latents
+        self.latents = read_latents(told, digest, *latent_shape) if told else None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
         weightiest = 0 if self._weights is None else int(self._weights.argmax())
         # The shortest text there is; every vocabulary has an id 0.

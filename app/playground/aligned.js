@@ -94,6 +94,8 @@ function sentence(text, side, words, which) {
   const line = make("p", { className: "sentence" });
   line.setAttribute("aria-label", which ? "Second sentence, word by word" : "First sentence, word by word");
   line.setAttribute("role", "group");
+  line.addEventListener("keydown", (event) => step(event, words));
+  words.forEach((word, i) => (word.tabIndex = i ? -1 : 0)); // one stop for Tab, and arrows from there
   let end = 0;
   side.words.forEach((word, i) => {
     line.append(found.slice(end, word.start).join(""), words[i]);
@@ -102,4 +104,14 @@ function sentence(text, side, words, which) {
   const rest = found.slice(end).join("");
   line.append(side.truncated ? make("span", { className: "unread", textContent: rest }) : rest);
   return line;
+}
+
+function step(event, words) {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const next = by && words[words.indexOf(event.target) + by];
+  if (!next) return;
+  event.preventDefault();
+  event.target.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }

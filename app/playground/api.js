@@ -11,8 +11,11 @@ export class Refused extends Error {
   }
 }
 
+// Keep a key until the tab is closed; say whether it could be one: visible ASCII, which a header carries.
 export function keepKey(key) {
-  sessionStorage.setItem(KEY, key);
+  const usable = /^[!-~]+$/.test(key);
+  if (usable) sessionStorage.setItem(KEY, key);
+  return usable;
 }
 
 export const info = () => answered("info", {});
@@ -49,6 +52,7 @@ async function fetched(path, request) {
     throw new Refused("The service cannot be reached. Is it running?");
   }
   if (response.ok) return response;
+  if (response.status === 401) sessionStorage.removeItem(KEY);
   const retryAfter = Number(response.headers.get("retry-after")) || 0;
   const said = await response.json().catch(() => ({}));
   const message = said.error ?? `The service answered ${response.status} ${response.statusText}.`;

@@ -2,6 +2,8 @@
 
 import { characters, find, make, number } from "./page.js";
 
+const MOST_LETTERS = 40;
+
 // Draw rows x columns of colours, with names if there are any, and let cells be chosen.
 export class HeatMap {
   constructor(canvas, chosen) {
@@ -105,10 +107,10 @@ export class HeatMap {
   }
 }
 
-// As much of a name as there is room for.
+// As much of a name as there is room for; of a very long one, not all of it is looked at.
 function fitted(context, name, room) {
-  if (context.measureText(name).width <= room) return name;
-  const letters = characters(name);
+  const letters = characters(name.slice(0, 2 * MOST_LETTERS)).slice(0, MOST_LETTERS);
+  if (letters.join("") === name && context.measureText(name).width <= room) return name;
   while (letters.length && context.measureText(`${letters.join("")}…`).width > room) letters.pop();
   return `${letters.join("")}…`;
 }

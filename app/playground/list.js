@@ -26,6 +26,7 @@ export class ListTab {
     this.lines = find("#lines");
     this.threshold = find("#threshold");
     this.asked = null; // a threshold from a link, or chosen
+    this.begun = false;
     for (const metric of about.metrics) this.metric.append(make("option", {}, metric));
     this.metric.value = about.recommended_metric;
     this.live = new Live(find("#list"), (signal) => this.compare(signal));
@@ -49,7 +50,8 @@ export class ListTab {
   }
 
   opened() {
-    if (!this.lines.value) this.lines.value = EXAMPLE.join("\n");
+    if (!this.begun && !this.lines.value) this.lines.value = EXAMPLE.join("\n");
+    this.begun = true;
     this.live.now();
   }
 
@@ -67,7 +69,12 @@ export class ListTab {
   moved() {
     this.asked = Number(this.threshold.value);
     this.changed();
-    this.show();
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.show());
+  }
+
+  get from() {
+    return this.asked ?? START[this.metric.value];
   }
 
   async compare(signal) {
@@ -77,18 +84,19 @@ export class ListTab {
     if (signal.aborted) return false;
     this.sentences = inputs;
     this.scores = scores;
+    this.range = range(scores);
     this.live.results.hidden = false; // before anything is drawn: it needs its width
     this.bound();
     this.show();
     return true;
   }
 
-  // The slider goes over the similarities that there are.
+  // The slider goes over the similarities that there are, and what is chosen, which may be beyond.
   bound() {
-    const [low, high] = range(this.pairs());
+    const [low, high] = range([...this.pairs(), this.from]);
     this.threshold.min = low;
-    this.threshold.max = Math.max(high, low + 1e-6);
-    this.threshold.value = this.asked ?? START[this.metric.value];
+    this.threshold.max = high;
+    this.threshold.value = this.from;
   }
 
   *pairs() {
@@ -99,9 +107,8 @@ export class ListTab {
   }
 
   show() {
-    const from = this.asked ?? Number(this.threshold.value);
-    find("#threshold-value").textContent = number(from);
-    const groups = grouped(this.sentences.length, this.scores, from - ROUNDING);
+    find("#threshold-value").textContent = number(this.from);
+    const groups = grouped(this.sentences.length, this.scores, this.from - ROUNDING);
     this.clusters = groups.filter((group) => group.length > 1);
     this.order = groups.flat();
     this.showClusters();
@@ -124,7 +131,7 @@ export class ListTab {
   showMatrix() {
     const { order, scores, sentences } = this;
     const count = sentences.length;
-    const [low, high] = range(scores);
+    const [low, high] = this.range;
     const colour = sequential(low, high);
     const value = (i, j) => scores[order[i] * count + order[j]];
     const names = order.map((place) => sentences[place]);
@@ -147,23 +154,19 @@ export class ListTab {
   }
 }
 
-// Places that are joined, directly or through others, by similarities of at least `from`; larger
-// groups first, and else in their order.
+// Each place that is not taken yet takes those after it that are at least so similar to it: so the
+// first of a group can stand for all of it. Larger groups first, and else in their order.
 export function grouped(count, scores, from) {
-  const leader = Array.from({ length: count }, (_, place) => place);
-  const lead = (place) => {
-    while (leader[place] !== place) place = leader[place] = leader[leader[place]];
-    return place;
-  };
+  const taken = new Set();
+  const groups = [];
   for (let i = 0; i < count; i += 1) {
+    if (taken.has(i)) continue;
+    const group = [i];
     for (let j = i + 1; j < count; j += 1) {
-      if (scores[i * count + j] >= from) leader[Math.max(lead(i), lead(j))] = Math.min(lead(i), lead(j));
+      if (!taken.has(j) && scores[i * count + j] >= from) group.push(j);
     }
+    group.forEach((place) => taken.add(place));
+    groups.push(group);
   }
-  const groups = new Map();
-  for (let place = 0; place < count; place += 1) {
-    const first = lead(place);
-    groups.set(first, [...(groups.get(first) ?? []), place]);
-  }
-  return [...groups.values()].sort((x, y) => y.length - x.length);
+  return groups.sort((x, y) => y.length - x.length);
 }

@@ -10,6 +10,7 @@ const LONGEST_LINK = 8000; // characters; some programs cut what is longer
 const sections = { pair: find("#pair"), list: find("#list") };
 let tabs = null;
 let shown = "pair";
+let remembering = 0;
 
 function show(name, focus = false) {
   shown = name;
@@ -20,7 +21,8 @@ function show(name, focus = false) {
     tab.tabIndex = other === name ? 0 : -1;
     if (focus && other === name) tab.focus();
   }
-  tabs?.[name].opened();
+  if (!tabs) return;
+  tabs[name].opened();
   remember();
 }
 
@@ -30,15 +32,18 @@ function link() {
   return `#${fields}`;
 }
 
+// Not at every keystroke: a browser may let the address change only so often.
 function remember() {
-  if (!tabs) return;
-  const address = link();
-  history.replaceState(null, "", address.length <= LONGEST_LINK ? address : `#tab=${shown}`);
+  clearTimeout(remembering);
+  remembering = setTimeout(() => {
+    const address = link();
+    history.replaceState(null, "", address.length <= LONGEST_LINK ? address : `#tab=${shown}`);
+  }, 400);
 }
 
 function recall() {
   const fields = new URLSearchParams(location.hash.slice(1));
-  const name = fields.get("tab") in sections ? fields.get("tab") : "pair";
+  const name = Object.hasOwn(sections, fields.get("tab")) ? fields.get("tab") : "pair";
   tabs[name].fill(fields);
   show(name);
 }
@@ -52,7 +57,9 @@ async function start() {
   const about = await info();
   const size = `${about.latent_dims} latent variables of ${about.classes} classes`;
   find("#model").textContent = `${about.model}, ${about.precision}: ${size}`;
+  find(".error", sections.pair).textContent = "";
   tabs = { pair: new PairTab(about, remember), list: new ListTab(about, remember) };
+  for (const text of document.querySelectorAll("textarea")) text.disabled = false;
   recall();
 }
 
@@ -63,6 +70,7 @@ async function begin() {
     if (!(error instanceof Refused)) throw error;
     find("#key").hidden = error.status !== 401;
     find(".error", sections.pair).textContent = error.message;
+    if (error.retryAfter) setTimeout(begin, error.retryAfter * 1000);
   }
 }
 
@@ -75,7 +83,10 @@ find('[role="tablist"]').addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll(".share")) button.addEventListener("click", share);
 find("#key").addEventListener("submit", (event) => {
   event.preventDefault();
-  keepKey(find("#key-value").value);
+  if (!keepKey(find("#key-value").value.trim())) {
+    toast("A key is plain ASCII without spaces.");
+    return;
+  }
   find("#key").hidden = true;
   find(".error", sections.pair).textContent = "";
   if (tabs) tabs[shown].opened();

@@ -25,7 +25,8 @@ export const shortened = (text, most = 60) => {
 
 export function toast(message) {
   find("#toast").textContent = message;
-  setTimeout(() => (find("#toast").textContent = ""), 3000);
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => (find("#toast").textContent = ""), 3000);
 }
 
 export async function copy(text, said) {
@@ -48,6 +49,7 @@ export class Live {
 
   later(milliseconds = 250) {
     clearTimeout(this.timer);
+    this.running?.abort();
     this.section.setAttribute("aria-busy", "true");
     this.timer = setTimeout(() => this.now(), milliseconds);
   }

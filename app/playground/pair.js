@@ -19,6 +19,7 @@ export class PairTab {
     this.about = about;
     this.changed = changed;
     this.metric = about.recommended_metric;
+    this.begun = false;
     this.texts = [find("#a"), find("#b")];
     this.live = new Live(find("#pair"), (signal) => this.compare(signal));
     this.aligned = new Aligned(find("#aligned"), find("#told"));
@@ -58,10 +59,14 @@ export class PairTab {
     const metric = fields.get("metric");
     if (this.about.metrics.includes(metric)) this.metric = metric;
     find(`#scores input[value="${this.metric}"]`).checked = true;
-    ["a", "b"].forEach((name, i) => (this.texts[i].value = fields.get(name) ?? (fields.size ? "" : EXAMPLES[0][i])));
+    ["a", "b"].forEach((name, i) => (this.texts[i].value = fields.get(name) ?? ""));
   }
 
   opened() {
+    if (!this.begun && !this.texts.some((text) => text.value)) {
+      this.texts.forEach((text, i) => (text.value = EXAMPLES[0][i]));
+    }
+    this.begun = true;
     this.live.now();
   }
 
@@ -87,7 +92,7 @@ export class PairTab {
     if (!pair.every((text) => text.trim())) return false;
     const [scores, explained, embedded] = await Promise.all([
       post("similarity", { pairs: [pair], metrics: this.about.metrics }, signal),
-      post("explain", { pair, metric: this.metric }, signal),
+      post("explain", { pair, metric: this.metric, token_alignment: false }, signal),
       post("embed", { inputs: pair, format: "base64" }, signal),
     ]);
     if (signal.aborted) return false;
@@ -158,7 +163,7 @@ export class PairTab {
 
   strip(name) {
     const canvas = make("canvas", { tabIndex: 0 });
-    canvas.setAttribute("role", "img");
+    canvas.setAttribute("role", "application");
     const place = make("div", { className: "legend" });
     find("#strips").append(make("figure", {}, make("figcaption", {}, name), canvas, place));
     return { name, place, map: new HeatMap(canvas, (index, dim) => this.tellLatent(dim, index)) };
@@ -190,14 +195,21 @@ export class PairTab {
     const told = `Variable ${dim}, class ${index}: first ${shares[0]}, second ${shares[1]}`;
     this.latent = place;
     find("#latent").textContent = told;
+    if (!this.meanings.has(place)) await new Promise((resolve) => setTimeout(resolve, 100));
+    if (this.latent !== place) return; // the pointer is elsewhere by now
     const words = await this.wordsOf(dim, index, place);
     if (this.latent === place && words) find("#latent").textContent = `${told}: ${words}`;
   }
 
+  // What a class means; nothing, if the model does not know.
   async wordsOf(dim, index, place) {
     if (!this.meanings.has(place)) {
-      const found = await latent(dim, index).catch(() => null); // not every model knows
-      this.meanings.set(place, found && found.words.map((word) => word.word).join(", "));
+      try {
+        const found = await latent(dim, index);
+        this.meanings.set(place, found.words.map((word) => word.word).join(", "));
+      } catch (error) {
+        if (error.status === 404) this.meanings.set(place, "");
+      }
     }
     return this.meanings.get(place);
   }

@@ -1,5 +1,6 @@
 """How the endpoints answer: fast JSON, arrays, and what the documentation says of both."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from io import BytesIO
@@ -69,6 +70,12 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     about = {"descr": dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     write_array_header_1_0(file, about)
     return file.getvalue()
+
+
+def base64_of(array: NDArray[Any], dtype: str = "float32") -> str:
+    """An array's numbers, little-endian, as text."""
+    little_endian = np.dtype(dtype).newbyteorder("<")
+    return b64encode(array.astype(little_endian).tobytes()).decode()
 
 
 def dumped(content: object) -> bytes:

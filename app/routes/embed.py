@@ -1,6 +1,5 @@
 """`POST /embed` and `POST /v1/embeddings`: sentences in, mixtures or vectors out."""
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from app.engine import Encoding
 from app.errors import ApiError
-from app.routes.answers import documented_answers, json_with, npy, wants_npy
+from app.routes.answers import base64_of, documented_answers, json_with, npy, wants_npy
 from app.routes.common import Call, Called
 from app.routes.route import ModelRoute
 from app.schemas.embed import EmbedRequest, EmbedResponse, OpenAIRequest, OpenAIResponse
@@ -45,7 +44,7 @@ def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:
         "dense": lambda mixture: mixture,
         "flat": np.ravel,
         "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
-        "base64": lambda mixture: _base64(mixture, body.dtype),
+        "base64": lambda mixture: base64_of(mixture, body.dtype),
     }
     written = formats[body.format]
     return json_with(content, embeddings=([written(mixture)] for mixture in encoding.mixtures))
@@ -54,11 +53,6 @@ def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:
 def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[Any]]:
     (indices,) = np.nonzero(weights >= cutoff)
     return {"indices": indices, "values": weights[indices]}
-
-
-def _base64(array: NDArray[Any], dtype: str) -> str:
-    little_endian = np.dtype(dtype).newbyteorder("<")
-    return b64encode(array.astype(little_endian).tobytes()).decode()
 
 
 @router.post(
@@ -94,7 +88,7 @@ def _openai_answer(encoding: Encoding, metric: Metric, body: OpenAIRequest, call
             {
                 "object": "embedding",
                 "index": index,
-                "embedding": _base64(row, "float32") if as_text else row,
+                "embedding": base64_of(row, "float32") if as_text else row,
             }
         ]
         for index, row in enumerate(rows)

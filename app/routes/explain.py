@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from app.engine import Dissection
 from app.errors import ApiError, documented
-from app.explain import Explanation, Word, explain, links, mixture_of, word_mixtures, words
-from app.routes.answers import documented_answers, json
+from app.explain import Explanation, Word, explain, met, word_mixtures, words
+from app.routes.answers import base64_of, documented_answers, json
 from app.routes.common import Call, Called, Loaded, Service
 from app.routes.route import ModelRoute
 from app.schemas.explain import ExplainRequest, ExplainResponse, LatentResponse, WordShare
@@ -80,19 +80,22 @@ def _answer(
         (body.pair[1], b, explanation.b, words_b),
     )
     side_a, side_b = (_sentence(*side, body.token_mixtures) for side in sides)
-    by_token = matrix(metric, a.mixtures, b.mixtures, service.centre)  # [S, T]
     by_word = matrix(  # [W, X]
         metric, word_mixtures(a, words_a), word_mixtures(b, words_b), service.centre
     )
-    met = [{"a": i, "b": j, "similarity": by_word[i, j]} for i, j in links(by_word)]
+    weights = [word.weight(a) for word in words_a], [word.weight(b) for word in words_b]
+    links = [{"a": i, "b": j, "similarity": by_word[i, j]} for i, j in met(by_word, *weights)]
+    alignment = {"words": by_word, "links": links}
+    if body.token_alignment:
+        alignment["tokens"] = matrix(metric, a.mixtures, b.mixtures, service.centre)  # [S, T]
     return {
         "model": service.manifest.name,
         "metric": metric,
         "similarity": np.float32(explanation.similarity),
         "a": side_a,
         "b": side_b,
-        "alignment": {"tokens": by_token, "words": by_word, "links": met},
-        "latents": _dims(explanation, mixture_of(a), mixture_of(b), body.latents, service),
+        "alignment": alignment,
+        "latents": _dims(explanation, a.mixture, b.mixture, body.latents, service),
     }
 
 
@@ -127,7 +130,7 @@ def _sentence(
         "total_tokens": read.tokens,
         "truncated": read.truncated,
     }
-    return side | ({"mixtures": np.ascontiguousarray(read.mixtures)} if mixtures else {})
+    return side | ({"mixtures": base64_of(read.mixtures)} if mixtures else {})
 
 
 def _dims(

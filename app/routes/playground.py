@@ -36,7 +36,7 @@ def _read(path: Path) -> _File:
 
 
 _PAGE = "index.html"
-_PARTS = {path.name: _read(path) for path in sorted(_FILES.iterdir())}
+_PARTS = {path.name: _read(path) for path in _FILES.iterdir() if path.is_file()}
 
 
 @router.get("/")

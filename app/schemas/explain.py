@@ -20,6 +20,9 @@ class ExplainRequest(Cuttable):
     latents: Annotated[int, BeforeValidator(number)] = Field(
         5, ge=0, description="How many latent dims to show that agree most, and that disagree most."
     )
+    token_alignment: StrictBool = Field(
+        True, description="Return how similar every token is to every other; else only words."
+    )
     token_mixtures: StrictBool = Field(
         False, description="Return the mixture [L, C] of every token, too."
     )
@@ -56,8 +59,8 @@ class ExplainedSentence(BaseModel):
     words: list[ExplainedWord] = Field(description="The same by words, without special tokens.")
     total_tokens: int = Field(description="Tokens of the whole sentence, read or not.")
     truncated: bool = Field(description="Whether it was longer than the model reads.")
-    mixtures: list[list[list[float]]] | None = Field(
-        None, description="Of every token [S, L, C], if asked for."
+    mixtures: str | None = Field(
+        None, description="Of every token [S, L, C], if asked for: float32 in base64, as `/embed`."
     )
 
 
@@ -72,7 +75,9 @@ class Link(BaseModel):
 class Alignment(BaseModel):
     """How similar the tokens, and the words, of the two are to each other."""
 
-    tokens: list[list[float]] = Field(description="Of every token of `a` to every one of `b`.")
+    tokens: list[list[float]] | None = Field(
+        None, description="Of every token of `a` to every one of `b`, unless not asked for."
+    )
     words: list[list[float]] = Field(description="Of every word to every word.")
     links: list[Link]
 
@@ -119,7 +124,7 @@ class WordShare(BaseModel):
     """A word, and how much of it is in a latent class."""
 
     word: str
-    share: float = Field(description="Of the word's occurrences, smoothed; from 0 to 1.")
+    share: float = Field(description="Of the word's tokens in the corpus, smoothed; from 0 to 1.")
 
 
 class LatentResponse(BaseModel):

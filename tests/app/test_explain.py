@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.engine import Dissection
 from app.engine.tokenization import Piece
-from app.explain import Word, explain, links, mixture_of, word_mixtures, words
+from app.explain import Word, explain, links, met, word_mixtures, words
 from app.similarity import MetricError, similarity
 from model_store import Metric
 
@@ -42,7 +42,7 @@ def test_every_part_adds_up_to_the_similarity(
     rng = np.random.default_rng(seed)
     a, b = (dissection(rng, length, sharpness) for length in lengths)
     found = explain(metric, a, b, centre())
-    (expected,) = similarity(metric, mixture_of(a)[None], mixture_of(b)[None], centre())
+    (expected,) = similarity(metric, a.mixture[None], b.mixture[None], centre())
     assert found.similarity == expected
     assert (found.a.shape, found.b.shape, found.dims.shape) == ((lengths[0],), (lengths[1],), (6,))
     for part in (found.a, found.b, found.dims):
@@ -134,3 +134,9 @@ def test_words_that_come_twice_are_linked_in_their_order() -> None:
 
 def test_no_words_no_links() -> None:
     assert list(links(np.empty((0, 3), np.float32))) == []
+
+
+def test_words_without_weight_meet_nobody() -> None:
+    table = np.array([[1, 0.2, 0.4], [0.2, 0.6, 0.3], [0.3, 0.1, 0.9]], np.float32)
+    assert sorted(met(table, [0, 0.5, 0.5], [0, 0.5, 0.5])) == [(1, 1), (2, 2)]
+    assert met(table, [0, 0, 0], [1, 1, 1]) == []

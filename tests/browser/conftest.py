@@ -71,8 +71,10 @@ def opened(browser: "Browser") -> Opened:
     """Opens a page, and at its end sees that it complained of nothing and asked nobody else."""
 
     @contextmanager
-    def opened(url: str, expected: tuple[str, ...] = (), **context: Any) -> "Iterator[Page]":
-        """`expected` are parts of what the console may say."""
+    def opened(
+        url: str, expected: tuple[str, ...] = (), at: str = "", **context: Any
+    ) -> "Iterator[Page]":
+        """`expected` are parts of what the console may say, and `at` is where a blank page goes."""
         complaints: list[str] = []
         asked: set[str] = set()
         surroundings = browser.new_context(**context)
@@ -88,7 +90,7 @@ def opened(browser: "Browser") -> Opened:
             surroundings.close()
         unexpected = [c for c in complaints if not any(part in c for part in expected)]
         assert unexpected == []
-        assert asked == {"/".join(url.split("/")[:3])}
+        assert asked == {"/".join((at or url).split("/")[:3])}
 
     return opened
 

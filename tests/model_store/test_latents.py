@@ -5,45 +5,55 @@ import pytest
 from model_store import ArtifactError, latents
 from model_store.latents import LATENTS, LatentClass
 
+HEAD = "ab" * 32
 TWO_BY_TWO = [
     [LatentClass(usage=0.5, words={"père": 0.9, "mer": 0.25}), LatentClass(usage=0.5, words={})]
 ] * 2
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    latents.write(TWO_BY_TWO, tmp_path)
-    assert latents.read(tmp_path / LATENTS, 2, 2) == TWO_BY_TWO
-    assert list(latents.read(tmp_path / LATENTS, 2, 2)[0][0].words) == ["père", "mer"]
+    latents.write(TWO_BY_TWO, HEAD, tmp_path)
+    assert latents.read(tmp_path / LATENTS, HEAD, 2, 2) == TWO_BY_TWO
+    assert list(latents.read(tmp_path / LATENTS, HEAD, 2, 2)[0][0].words) == ["père", "mer"]
 
 
 def test_a_dim_has_a_line(tmp_path: Path) -> None:
-    latents.write(TWO_BY_TWO, tmp_path)
+    latents.write(TWO_BY_TWO, HEAD, tmp_path)
     assert len((tmp_path / LATENTS).read_text(encoding="utf-8").splitlines()) == 4
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 3)])
 def test_another_shape_is_refused(tmp_path: Path, shape: tuple[int, int]) -> None:
-    latents.write(TWO_BY_TWO, tmp_path)
+    latents.write(TWO_BY_TWO, HEAD, tmp_path)
     message = rf"tells of 2 latent dims of \[2\] classes, not of {shape[0]} of {shape[1]}\."
     with pytest.raises(ArtifactError, match=message):
-        latents.read(tmp_path / LATENTS, *shape)
+        latents.read(tmp_path / LATENTS, HEAD, *shape)
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[", "is not valid JSON"),
-        (b"\xff", "is not valid JSON"),
-        (b"{}", "is not valid: dims: Input should be a valid list"),
-        (b'[[{"usage": "x", "words": {}}]]', "dims.0.0.usage: Input should be a valid number"),
+        (b"[", "is not valid: Invalid JSON"),
+        (b"\xff", "is not valid: Invalid JSON"),
+        (b"{}", "is not valid: head: Field required"),
+        (
+            b'{"head": "x", "latents": [[{"usage": "x", "words": {}}]]}',
+            "latents.0.0.usage: Input should be a valid number",
+        ),
     ],
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / LATENTS).write_bytes(content)
     with pytest.raises(ArtifactError, match=says):
-        latents.read(tmp_path / LATENTS, 1, 1)
+        latents.read(tmp_path / LATENTS, HEAD, 1, 1)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read: No such file"):
-        latents.read(tmp_path / LATENTS, 1, 1)
+        latents.read(tmp_path / LATENTS, HEAD, 1, 1)
+
+
+def test_what_is_told_of_another_head_is_refused(tmp_path: Path) -> None:
+    latents.write(TWO_BY_TWO, HEAD, tmp_path)
+    with pytest.raises(ArtifactError, match="tells of another head, abababababab"):
+        latents.read(tmp_path / LATENTS, "cd" * 32, 2, 2)

@@ -71,7 +71,9 @@ def test_describe_finds_what_training_found(
 ) -> None:
     shutil.copytree(head_directory, tmp_path / "head")
     (tmp_path / "head" / LATENTS).unlink()
-    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone))
+    told: list[str] = []
+    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), tell=told.append)
+    assert told == [f"Wrote {tmp_path / 'head' / LATENTS}; export the head again to serve it."]
     found = (tmp_path / "head" / LATENTS).read_text(encoding="utf-8")
     assert found == (head_directory / LATENTS).read_text(encoding="utf-8")
 
@@ -90,10 +92,25 @@ def test_a_baseline_has_no_classes_to_describe(
 def test_the_words_go_into_the_artifact(
     head_directory: Path, store: Store, backbone: Path, tmp_path: Path
 ) -> None:
-    artifact = store.open("tiny")
-    expected = latents.read(head_directory / LATENTS, 4, 5)
-    assert latents.read(artifact.path / LATENTS, 4, 5) == expected
+    artifact, digest = store.open("tiny"), str(Head.load(head_directory).spec.sha256)
+    expected = latents.read(head_directory / LATENTS, digest, 4, 5)
+    assert latents.read(artifact.path / LATENTS, digest, 4, 5) == expected
     shutil.copytree(head_directory, tmp_path / "head")
-    latents.write(expected[1:], tmp_path / "head")
-    with pytest.raises(ArtifactError, match="tells of 3 latent dims"):
-        assemble(tmp_path / "head", Store(tmp_path / "store"), "tiny", str(backbone))
+    for wrong, message in (
+        ((expected[1:], digest), "tells of 3 latent dims"),
+        ((expected, "0" * 64), "tells of another head"),
+    ):
+        latents.write(*wrong, tmp_path / "head")
+        with pytest.raises(ArtifactError, match=message):
+            assemble(tmp_path / "head", Store(tmp_path / "store"), "tiny", str(backbone))
+
+
+def test_another_corpus_than_it_was_trained_on_is_noted(
+    head_directory: Path, backbone: Path, cache: VectorCache, tmp_path: Path
+) -> None:
+    shutil.copytree(head_directory, tmp_path / "head")
+    (tmp_path / "other.txt").write_text("\n".join(SENTENCES[:5]))
+    told: list[str] = []
+    other = [tmp_path / "other.txt"]
+    describe(tmp_path / "head", other, cache, backbone=str(backbone), tell=told.append)
+    assert told[0] == "Note: it was trained on 10 sentences, not 5."

@@ -69,7 +69,7 @@ def assemble(
                 shutil.copyfile(checkpoint.tokenizer, staging / TOKENIZER)
                 np.save(staging / CENTRE, head.tensors["centre"])
                 if latents is not None:
-                    write_latents(latents, staging)
+                    write_latents(latents, str(head.spec.sha256), staging)
                 if head.is_weighted:
                     np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
                 artifact = Artifact(staging, _manifest(staging, name, head, precision))
@@ -80,8 +80,9 @@ def assemble(
 
 def _latents(path: Path, head: Head) -> Latents | None:
     """What the head's latent classes mean, if somebody has found out."""
-    shape = (head.spec.latent_dims, head.spec.classes)
-    return read_latents(path, *shape) if path.is_file() else None
+    spec = head.spec
+    known = path.is_file()
+    return read_latents(path, spec.sha256, spec.latent_dims, spec.classes) if known else None
 
 
 def _build(checkpoint: Checkpoint, head: Head, precision: Precision) -> onnx.ModelProto:
