@@ -2,7 +2,10 @@
 
 import hashlib
 import hmac
+import logging
+import math
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,8 +16,13 @@ from app.errors import ApiError, refuse
 from app.settings import Settings
 from model_store import LatteMixError
 
+log = logging.getLogger("lattemix")
+
 OPEN = {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"}
 _OPEN_UNDER = ("/playground/", "/static-offline-docs/")
+
+_LOOK_SECONDS = 1.0
+_BURST_SECONDS = 10.0
 
 _SENDABLE = re.compile(r"[!-~]+")  # visible ASCII: what a header carries unchanged
 
@@ -26,56 +34,127 @@ _WRONG = "The key sent is not one this service takes (LATTEMIX_API_KEYS)."
 
 
 class Keys:
-    """The keys that the service takes; only their digests are kept."""
+    """The keys that the service takes; only their digests are kept.
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+    Those of a file are those that are in it now: it is looked at every second.
+    """
+
+    def __init__(self, keys: Iterable[str] = (), file: Path | None = None) -> None:
+        self._fixed = [_digest(key) for key in keys]
+        self._file = file
+        self._listed: list[bytes] = []
+        self._state: object = None  # of the file, when it was read
+        self._looked = time.monotonic()
+        if file is not None:
+            self._state, self._listed = _state(file), [_digest(key) for key in _read(file)]
 
     @classmethod
     def load(cls, settings: Settings) -> "Keys":
         """The keys of the settings and of their file; raise `LatteMixError` if one is unusable."""
         keys = [key.get_secret_value() for key in settings.api_keys]
         _check(keys, "LATTEMIX_API_KEYS")
-        if settings.api_keys_file is not None:
-            keys += _read(settings.api_keys_file)
-        return cls(keys)
+        return cls(keys, settings.api_keys_file)
 
     def __bool__(self) -> bool:
-        return bool(self._digests)
+        return bool(self._fixed or self._listed)
 
-    def accepts(self, key: str) -> bool:
-        """Whether `key` is one of them; how long that takes says nothing about them."""
+    def find(self, key: str) -> bytes | None:
+        """The digest of `key` if it is one of them; how long that takes says nothing about them."""
+        self._look()
         sent, found = _digest(key), False
-        for digest in self._digests:  # all of them, so that time does not tell which one matched
+        for digest in (
+            *self._fixed,
+            *self._listed,
+        ):  # all, so that time does not tell which matched
             found |= hmac.compare_digest(sent, digest)
-        return found
+        return sent if found else None
+
+    def _look(self) -> None:
+        """Read the file again if it has changed; if it cannot be used, what it held stays."""
+        if self._file is None or time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        state = _state(self._file)
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            self._listed = [_digest(key) for key in _read(self._file)]
+        except LatteMixError as error:
+            log.error("%s The keys that were read before stay in force.", error)
+        else:
+            log.info("LATTEMIX_API_KEYS_FILE has changed: it holds %d keys now.", len(self._listed))
+
+
+class Rate:
+    """How often each key may ask: so many times a second, on average over some seconds."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._most = max(1.0, per_second * _BURST_SECONDS)
+        self._left: dict[bytes, tuple[float, float]] = {}  # requests of each key, and since when
+
+    def wait(self, key: bytes) -> float:
+        """Count a request; return 0, or the seconds until the key may ask again."""
+        if not self._per_second:
+            return 0.0
+        now = time.monotonic()
+        left, since = self._left.get(key, (self._most, now))
+        left = min(self._most, left + (now - since) * self._per_second)
+        taken = left >= 1
+        self._left[key] = (left - taken, now)
+        return 0.0 if taken else (1 - left) / self._per_second
 
 
 class RequireKey:
     """Refuse requests without a known key, before their body is read; no keys refuse nobody."""
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, rate: float = 0.0) -> None:
         self.app = app
         self.keys = keys
+        self.rate = Rate(rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on or answer 401."""
+        """Pass the request on, or answer 401 or 429."""
         problem = self._problem(scope) if self.keys and scope["type"] == "http" else None
         if problem is None:
             await self.app(scope, receive, send)
             return
-        error = ApiError("Unauthorized", problem, {"WWW-Authenticate": "Bearer"})
-        await refuse(error, scope, receive, send)
+        await refuse(problem, scope, receive, send)
 
-    def _problem(self, scope: Scope) -> str | None:
+    def _problem(self, scope: Scope) -> ApiError | None:
         path: str = scope["path"]
         if path in OPEN or path.startswith(_OPEN_UNDER):
             return None
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
-            return _MISSING
-        return None if self.keys.accepts(key) else _WRONG
+            return _unauthorized(_MISSING)
+        known = self.keys.find(key)
+        if known is None:
+            return _unauthorized(_WRONG)
+        seconds = math.ceil(self.rate.wait(known))
+        if not seconds:
+            return None
+        return ApiError(
+            "Overloaded",
+            "This key has asked more often than LATTEMIX_KEY_RATE allows: try again in "
+            f"{seconds} s.",
+            {"Retry-After": str(seconds)},
+        )
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError("Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+
+
+def _state(path: Path) -> object:
+    """What changes when a file does, or is replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _read(path: Path) -> list[str]:

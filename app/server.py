@@ -78,7 +78,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # The last one added is the first to see a request.
     app.add_middleware(Shortcut, routers=of_model)
     app.add_middleware(Admission, engine=engine, settings=settings)
-    app.add_middleware(RequireKey, keys=keys)
+    app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

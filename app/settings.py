@@ -77,6 +77,11 @@ class Settings(BaseSettings):
         (), description="Bearer keys that may use the service, with commas; none: anyone."
     )
     api_keys_file: Path | None = Field(None, description="File of such keys, one a line.")
+    key_rate: float = Field(
+        0,
+        ge=0,
+        description="Requests a second for each key, on average over 10 s; 0 is any number.",
+    )
     cors_origins: Annotated[tuple[str, ...], *Listed] = Field(
         (), description="Web origins whose pages may call the service, with commas; `*` is any."
     )

@@ -159,7 +159,7 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
     keys = Keys(["a", "bb", "a-much-longer-key"])
     for sent, taken in [("a", True), ("a-much-longer-key", True), ("x" * 1000, False), ("", False)]:
         compared.clear()
-        assert keys.accepts(sent) is taken
+        assert (keys.find(sent) is not None) is taken
         assert len(compared) == 3, "a match must not end the search"
         assert len({b for _, b in compared}) == 3
         assert {len(side) for pair in compared for side in pair} == {32}, "lengths would show"
@@ -194,22 +194,22 @@ def test_other_scopes_pass() -> None:
 def test_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATTEMIX_API_KEYS", "first, second")
     keys = Keys.load(load_settings())
-    assert [keys.accepts(key) for key in ("first", "second", "first, second")] == [1, 1, 0]
+    assert [keys.find(key) is not None for key in ("first", "second", "first, second")] == [1, 1, 0]
 
 
 def test_keys_from_a_file(from_file: Callable[[bytes], Settings]) -> None:
     content = "# caf\u00e9's keys\n\nfirst\r\n  second  \n \t\n#third\nfourth#4".encode()
     keys = Keys.load(from_file(content))
     asked = ("first", "second", "fourth#4", "third", "#third", "", "fourth")
-    assert [keys.accepts(key) for key in asked] == [1, 1, 1, 0, 0, 0, 0]
+    assert [keys.find(key) is not None for key in asked] == [1, 1, 1, 0, 0, 0, 0]
 
 
 def test_keys_of_both_places_count(from_file: Callable[[bytes], Settings]) -> None:
     settings = from_file(b"second\n")
     both = Settings(api_keys=("first",), api_keys_file=settings.api_keys_file)
     keys = Keys.load(both)
-    assert keys.accepts("first")
-    assert keys.accepts("second")
+    assert keys.find("first")
+    assert keys.find("second")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"# only a comment\n"])
@@ -243,3 +243,92 @@ def test_a_key_that_cannot_be_sent_is_refused_unseen(
 def test_keys_do_not_show_themselves() -> None:
     keys = Keys(["secret"])
     assert "secret" not in repr(keys) + str(vars(keys))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the time that keys go by."""
+    now = [100.0]
+    monkeypatch.setattr("app.keys.time.monotonic", lambda: now[0])
+
+    def move(seconds: float) -> None:
+        now[0] += seconds
+
+    return move
+
+
+def test_a_key_is_revoked_and_another_taken_without_a_restart(
+    tmp_path: Path, clock: Callable[[float], None]
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("first\nsecond\n")
+    client = TestClient(RequireKey(PlainTextResponse("inside"), Keys(["fixed"], file)))
+
+    def taken() -> list[str]:
+        asked = ("fixed", "first", "second", "third")
+        return [key for key in asked if client.get("/info", headers=bearer(key)).text == "inside"]
+
+    assert taken() == ["fixed", "first", "second"]
+    file.write_text("second\nthird\n")
+    clock(1.5)
+    assert taken() == ["fixed", "second", "third"]
+    replaced = tmp_path / "new"  # as Kubernetes and careful editors do
+    replaced.write_text("first\n")
+    replaced.replace(file)
+    clock(1.5)
+    assert taken() == ["fixed", "first"]
+
+
+@pytest.mark.parametrize("content", [None, "", "# nobody\n", "caf\u00e9\n"])
+def test_a_file_that_becomes_unusable_changes_nothing_and_is_said_to_be(
+    tmp_path: Path,
+    clock: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+    content: str | None,
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("first\n")
+    keys = Keys((), file)
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    for _ in range(3):
+        clock(1.5)
+        assert keys.find("first")
+        assert not keys.find("second")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("LATTEMIX_API_KEYS_FILE")
+    assert said.endswith("The keys that were read before stay in force.")
+    file.write_text("second\n")
+    clock(1.5)
+    assert keys.find("second")
+    assert not keys.find("first")
+
+
+def test_a_key_may_ask_only_so_often(clock: Callable[[float], None]) -> None:
+    app = RequireKey(PlainTextResponse("inside"), Keys(["first", "second"]), rate=0.5)
+    client = TestClient(app)
+
+    def ask(key: str) -> httpx.Response:
+        return client.get("/info", headers=bearer(key))
+
+    assert [ask("first").status_code for _ in range(6)] == [200] * 5 + [429]
+    refusal = ask("first")
+    assert refusal.headers["retry-after"] == "2"
+    message = "This key has asked more often than LATTEMIX_KEY_RATE allows: try again in 2 s."
+    assert refusal.json() == {"error": message, "error_type": "Overloaded"}
+    assert ask("second").status_code == 200, "another key has its own"
+    assert client.get("/health").status_code == 200
+    clock(2)
+    assert [ask("first").status_code for _ in range(2)] == [200, 429]
+    clock(1000)
+    assert [ask("first").status_code for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_a_refused_key_costs_nobody_anything(clock: Callable[[float], None]) -> None:
+    app = RequireKey(PlainTextResponse("inside"), Keys(["first"]), rate=0.1)
+    client = TestClient(app)
+    for number in range(50):
+        assert client.get("/info", headers=bearer(f"wrong{number}")).status_code == 401
+    assert not app.rate._left
+    assert client.get("/info", headers=bearer("first")).status_code == 200
