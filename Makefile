@@ -11,7 +11,7 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/head
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
-.PHONY: help serve test test-browser lint format lock bench bench-check clean
+.PHONY: help serve test test-browser lint format lock bench bench-check soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
 	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
 	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
+	@echo "make soak MINUTES=30   mixed traffic, then too much of it; fails if anything grows"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
 serve: $(VENV)/.serve $(ARTIFACT)
@@ -67,6 +68,9 @@ bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 
 bench-check: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 	$(BIN)/python -m benchmarks.check
+
+soak: $(VENV)/.bench $(ARTIFACT)
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
 clean:
 	rm -rf $(VENV) $(INFINITY) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

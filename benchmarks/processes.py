@@ -110,6 +110,16 @@ class Server:
         return memory(self._process.pid, "VmRSS")
 
     @property
+    def descriptors(self) -> int:
+        """Files and connections that it has open."""
+        return sum(1 for _ in Path(f"/proc/{self._process.pid}/fd").iterdir())
+
+    @property
+    def threads(self) -> int:
+        """That it has."""
+        return sum(1 for _ in Path(f"/proc/{self._process.pid}/task").iterdir())
+
+    @property
     def cpu_seconds(self) -> float:
         """How long it has computed."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2].split()

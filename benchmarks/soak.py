@@ -1,0 +1,294 @@
+"""`make soak`: hours of mixed traffic in minutes, then thrice what the server can do; watched.
+
+Requests of every kind and length come by chance at half of the capacity, which is measured first.
+It fails if memory, open files or threads grow, if anything but 200 and 429 is answered, or if the
+server does not recover from being asked too much.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from benchmarks import texts
+from benchmarks.load import Answers, post
+from benchmarks.parts.overload import REFUSED, arrivals
+from benchmarks.processes import Server
+from benchmarks.stage import Stage, ask_similarity, embed, serve
+
+RESULTS = Path(__file__).parent / "results"
+CLIENTS = 16  # that measure the capacity
+LOAD, TOO_MUCH = 0.5, 3.0  # of it
+PART_SECONDS = 20.0  # requests that are written down at once, and have a p99 of their own
+OVERLOAD_SECONDS = 120.0
+MOST_GROWTH = 0.05  # of the memory, from the second fifth of the time to the last
+MOST_FILES, MOST_THREADS = 16, 2  # more, likewise
+MOST_WAIT_SECONDS, RECOVERY_SECONDS = 10.0, 2.0
+AFTER_SECONDS = 15.0
+_SETTLE_SECONDS = 2.0
+
+Floats = NDArray[np.float64]
+
+
+def _explain(drawn: list[str]) -> bytes:
+    return post("/explain", {"pair": drawn})
+
+
+def _rank(drawn: list[str]) -> bytes:
+    return post("/rank", {"query": drawn[0], "candidates": drawn[1:]})
+
+
+def _matrix(drawn: list[str]) -> bytes:
+    return post("/matrix", {"inputs": drawn, "metric": "js", "top_k": 9})
+
+
+# How many sentences, how often, and what is asked about them.
+KINDS: list[tuple[int, float, Callable[[list[str]], bytes]]] = [
+    (1, 0.6, embed),
+    (2, 0.2, lambda pair: ask_similarity([pair])),
+    (2, 0.06, _explain),
+    (9, 0.08, _rank),
+    (32, 0.045, embed),
+    (64, 0.01, _matrix),
+    (256, 0.005, embed),
+]
+
+
+def requests(name: str, count: int) -> Iterator[bytes]:
+    """Of every kind, with sentences of 3 to 256 tokens."""
+    chance = np.random.default_rng(texts.seed(name))
+    for number, kind in enumerate(chance.choice(len(KINDS), count, p=[k[1] for k in KINDS])):
+        size, _, ask = KINDS[kind]
+        drawn = f"{name} {number}"
+        yield ask(texts.write(texts.mixed(drawn, size, longest=256 if size < 9 else 60), drawn))
+
+
+class Sample(NamedTuple):
+    """A server at a moment."""
+
+    seconds: float
+    megabytes: float
+    files: int
+    threads: int
+
+
+class Watch:
+    """Looks at a server every second, in a thread."""
+
+    def __init__(self, server: Server) -> None:
+        self.samples: list[Sample] = []
+        self.start = time.perf_counter()
+        self._server = server
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(1.0):
+            memory = self._server.resident_bytes / 1e6
+            seconds = time.perf_counter() - self.start
+            files, threads = self._server.descriptors, self._server.threads
+            self.samples.append(Sample(seconds, memory, files, threads))
+
+
+class Part(NamedTuple):
+    """Some seconds of traffic."""
+
+    seconds: float  # from the start until it ended
+    p50: float  # milliseconds
+    p99: float
+    statuses: dict[int, int]
+
+
+def part_of(answers: Answers, seconds: float) -> Part:
+    """What became of it."""
+    statuses = {200: int(answers.good.sum()), **answers.others()}
+    return Part(seconds, answers.milliseconds(50), answers.milliseconds(99), statuses)
+
+
+def grown(samples: Sequence[Sample]) -> list[str]:
+    """What grew from the second fifth of the time, when all is warm, to the last; in words."""
+    fifth = len(samples) // 5
+    if not fifth:
+        return ["It was not watched for long enough to say."]
+    before, after = samples[fifth : 2 * fifth], samples[-fifth:]
+
+    # The least of each: connections come and go, and what leaks never goes.
+    def least(of: Sequence[Sample], what: str) -> float:
+        return float(min(getattr(sample, what) for sample in of))
+
+    found = []
+    for what, most in (
+        ("megabytes", MOST_GROWTH * least(before, "megabytes")),
+        ("files", MOST_FILES),
+        ("threads", MOST_THREADS),
+    ):
+        a, b = least(before, what), least(after, what)
+        if b - a > most:
+            found.append(f"{what} grew from {a:,.0f} to {b:,.0f}.")
+    return found
+
+
+def wrong(parts: Sequence[Part]) -> list[str]:
+    """Answers that should not have been, in words."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for status, count in part.statuses.items():
+            if status not in (200, REFUSED):
+                found[status] = found.get(status, 0) + count
+    return [f"{n:,} answers were {status} (0: connection lost)." for status, n in found.items()]
+
+
+def _capacity(stage: Stage, server: Server) -> float:
+    """Mixed requests a second that clients without a pause are answered."""
+    sent = list(requests("soak capacity", 1500))
+    return stage.closed(server, sent, CLIENTS).rate
+
+
+def _soak(stage: Stage, server: Server, rate: float, seconds: float, watch: Watch) -> list[Part]:
+    parts: list[Part] = []
+    while time.perf_counter() - watch.start < seconds:
+        name = f"soak {len(parts)}"
+        due = arrivals(name, rate, PART_SECONDS)
+        answers = stage.arriving(server, list(requests(name, len(due))), due)
+        parts.append(part_of(answers, time.perf_counter() - watch.start))
+        _tell(f"  {parts[-1].seconds:6.0f} s: {watch.samples[-1]}, p99 {parts[-1].p99:.0f} ms")
+    return parts
+
+
+class Overload(NamedTuple):
+    """What thrice too much did, and how it was afterwards."""
+
+    part: Part
+    slowest: float  # seconds that an accepted request took
+    before: float  # megabytes
+    after: float
+    recovered: float  # seconds after it ended until the last refusal
+    later: Part  # the traffic after that
+
+    def problems(self) -> list[str]:
+        """What should not have been, in words."""
+        found = wrong([self.part, self.later])
+        if not self.part.statuses.get(REFUSED):
+            found.append("Nothing was refused: it was not too much.")
+        if self.slowest > MOST_WAIT_SECONDS:
+            found.append(f"An accepted request took {self.slowest:.1f} s.")
+        if self.recovered > RECOVERY_SECONDS:
+            found.append(f"{self.recovered:.1f} s after it was too much, one was still refused.")
+        if self.after > (1 + MOST_GROWTH) * self.before:
+            found.append(f"It left {self.after:,.0f} MB where there were {self.before:,.0f}.")
+        return found
+
+
+def _overload(stage: Stage, server: Server, capacity: float, watch: Watch) -> Overload:
+    much = arrivals("too much", TOO_MUCH * capacity, OVERLOAD_SECONDS)
+    usual = OVERLOAD_SECONDS + arrivals("and after", LOAD * capacity, AFTER_SECONDS)
+    due = np.concatenate([much, usual])
+    before = watch.samples[-1].megabytes
+    answers = stage.arriving(server, list(requests("overload", len(due))), due)
+    time.sleep(_SETTLE_SECONDS)
+    first, then = (
+        _between(answers, slice(None, len(much))),
+        _between(answers, slice(len(much), None)),
+    )
+    refused = then.due[then.status == REFUSED]
+    return Overload(
+        part_of(first, OVERLOAD_SECONDS),
+        float(first.seconds[first.good].max()),
+        before,
+        watch.samples[-1].megabytes,
+        float(refused.max() - OVERLOAD_SECONDS) if len(refused) else 0.0,
+        part_of(then, AFTER_SECONDS),
+    )
+
+
+def _between(answers: Answers, part: slice) -> Answers:
+    """Some of them."""
+    due, seconds, status = answers.due[part], answers.seconds[part], answers.status[part]
+    return Answers(due, seconds, status, answers.elapsed, answers.cpu)
+
+
+def draw(samples: Sequence[Sample], parts: Sequence[Part], file: Path) -> None:
+    """Memory, files, threads and latency over time."""
+    from matplotlib import pyplot as plt
+
+    from benchmarks.plots import DARK, LIGHT, ORANGE
+
+    minutes = [sample.seconds / 60 for sample in samples]
+    figure, axes = plt.subplots(4, 1, figsize=(7, 8), sharex=True, layout="constrained")
+    for axis, what in zip(axes, ("megabytes", "files", "threads"), strict=False):
+        axis.plot(minutes, [getattr(sample, what) for sample in samples], color=DARK, linewidth=1)
+        axis.set_ylabel({"megabytes": "resident, MB", "files": "open files"}.get(what, what))
+        axis.set_ylim(bottom=0)
+    ends = [part.seconds / 60 for part in parts]
+    for percentile, colour in (("p99", ORANGE), ("p50", LIGHT)):
+        values = [getattr(part, percentile) for part in parts]
+        axes[3].plot(ends, values, ".-", color=colour, label=percentile)
+    axes[3].set(ylabel="latency, ms", xlabel="minutes", yscale="log")
+    axes[3].legend(frameon=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=130)
+
+
+def main(minutes: Annotated[float, typer.Option(help="Of mixed traffic.")] = 30) -> None:
+    """Soak the int8 server, ask too much of it, and say what grew."""
+    with Stage() as stage:
+        server = serve("int8")
+        try:
+            capacity = _capacity(stage, server)
+            _tell(f"Capacity: {capacity:,.0f} mixed requests a second")
+            with Watch(server) as watch:
+                parts = _soak(stage, server, LOAD * capacity, 60 * minutes, watch)
+                soaked = len(watch.samples)
+                overload = _overload(stage, server, capacity, watch)
+        finally:
+            server.close()
+    draw(watch.samples, parts, RESULTS / "soak.png")
+    _report(watch.samples[:soaked], parts, overload)
+    problems = [*grown(watch.samples[:soaked]), *wrong(parts), *overload.problems()]
+    for problem in problems:
+        _tell(f"Failed: {problem}")
+    sys.exit(bool(problems))
+
+
+def _report(samples: Sequence[Sample], parts: Sequence[Part], overload: Overload) -> None:
+    fifth = max(1, len(samples) // 5)
+    for what in ("megabytes", "files", "threads"):
+        at = [
+            np.median([getattr(s, what) for s in samples[i * fifth : (i + 1) * fifth]])
+            for i in range(5)
+        ]
+        _tell(f"{what}, by fifths of the time: {', '.join(f'{value:,.0f}' for value in at)}")
+    answered = sum(part.statuses.get(200, 0) for part in parts)
+    refused = sum(part.statuses.get(REFUSED, 0) for part in parts)
+    slow = np.percentile([part.p99 for part in parts], [0, 50, 100])
+    _tell(f"{answered:,} answered, {refused:,} refused")
+    _tell(f"p99 of {PART_SECONDS:g} s: {slow[1]:.0f} ms ({slow[0]:.0f} to {slow[2]:.0f})")
+    statuses, later = overload.part.statuses, overload.later
+    _tell(
+        f"At {TOO_MUCH:g} times the capacity: {statuses}, p50 {overload.part.p50:,.0f} ms, p99 "
+        f"{overload.part.p99:,.0f} ms, slowest {overload.slowest:.1f} s; {overload.before:,.0f} MB "
+        f"before, {overload.after:,.0f} after; last refusal {overload.recovered:.1f} s after it "
+        f"ended; then p99 {later.p99:,.0f} ms"
+    )
+
+
+def _tell(message: str) -> None:
+    print(message, flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
