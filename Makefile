@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INFINITY := .venv-infinity
+AUDIT := .venv-audit
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/int8/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py training/export/*.py) \
@@ -11,7 +12,7 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/head
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 
-.PHONY: help serve test test-browser lint format lock bench bench-check soak clean
+.PHONY: help serve test test-browser lint format lock bench bench-check soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +24,7 @@ help:
 	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
 	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
 	@echo "make soak MINUTES=30   mixed traffic, then too much of it; fails if anything grows"
+	@echo "make sbom    what the images are made of, as CycloneDX; make audit asks for known holes in it"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
 serve: $(VENV)/.serve $(ARTIFACT)
@@ -72,8 +74,18 @@ bench-check: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 soak: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
+# What the images install, as CycloneDX, from what they are locked to.
+sbom: $(AUDIT)/.installed
+	@mkdir -p build
+	for device in cpu gpu; do \
+	  $(AUDIT)/bin/cyclonedx-py requirements requirements/$$device.txt --of JSON -o build/sbom-$$device.json || exit 1; done
+
+# Against the package index's advisories; it fails where they cannot be reached, too.
+audit: $(AUDIT)/.installed
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/cpu.txt -r requirements/gpu.txt
+
 clean:
-	rm -rf $(VENV) $(INFINITY) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INFINITY) $(AUDIT) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The model is order-only on the environment: a new package does not make it old.
@@ -93,6 +105,11 @@ $(VENV)/.serve $(VENV)/.dev $(VENV)/.browser $(VENV)/.bench: pyproject.toml cons
 	@echo "Installing lattemix[$(EXTRAS)] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" || { \
 	  echo "make: pip could not install lattemix[$(EXTRAS)]; its lines above say why. Is a package index reachable?" >&2; exit 1; }
+	@touch $@
+
+$(AUDIT)/.installed: | $(BIN)/pip
+	@$(BIN)/python -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-audit==2.10.1
 	@touch $@
 
 # A peer with other versions of what we use, and so apart. Benchmarks go on without it.

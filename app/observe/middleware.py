@@ -110,7 +110,11 @@ def _request_id(scope: Scope) -> str:
 
 def _headers(trace: Trace, seconds: float) -> list[tuple[bytes, bytes]]:
     """What an answer says about itself, named as text-embeddings-inference names it."""
-    headers = {"x-request-id": trace.request_id, "x-total-time": str(_milliseconds(seconds))}
+    headers = {
+        "x-request-id": trace.request_id,
+        "x-total-time": str(_milliseconds(seconds)),
+        "x-content-type-options": "nosniff",
+    }
     if trace.sentences:
         for stage, spent in trace.stages().items():
             headers[f"x-{stage}-time"] = str(_milliseconds(spent))

@@ -17,7 +17,6 @@ _POLICY = (
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",  # ask each time whether it has changed
 }

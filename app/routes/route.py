@@ -24,6 +24,11 @@ class ModelRoute(APIRoute):
     async def respond(self, request: Request) -> Response:
         """The endpoint's answer."""
         assert self.body_field is not None
+        coding = request.headers.get("content-encoding", "identity").strip().lower()
+        if coding != "identity":  # so nobody need fear what a small body might become
+            raise ApiError(
+                "Validation", "The body is compressed: send it without a content-encoding."
+            )
         content = await request.body()
         if not content or not _is_json(request.headers):
             raise ApiError(

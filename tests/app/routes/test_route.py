@@ -1,5 +1,6 @@
 """The way to the model's endpoints."""
 
+import gzip
 from collections.abc import Iterator
 
 import pytest
@@ -49,3 +50,23 @@ def test_a_fault_of_our_own_is_answered_and_raised(
     assert (answer.status_code, answer.json()["error_type"]) == (status, kind)
     with pytest.raises(type(fault)):
         TestClient(app).post("/embed", json=REQUEST)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "gzip, deflate"])
+def test_a_compressed_body_is_refused_and_never_unpacked(app: FastAPI, coding: str) -> None:
+    bomb = gzip.compress(b'{"inputs": ["' + b"a" * 50_000_000 + b'"]}')[:4000]
+    headers = {"content-type": "application/json", "content-encoding": coding}
+    answer = TestClient(app).post("/embed", content=bomb, headers=headers)
+    message = "The body is compressed: send it without a content-encoding."
+    assert (answer.status_code, answer.json()["error"]) == (422, message)
+
+
+def test_a_body_that_says_it_is_plain_is_taken(app: FastAPI) -> None:
+    headers = {"content-encoding": "identity"}
+    assert TestClient(app).post("/embed", json=REQUEST, headers=headers).status_code == 200
+
+
+def test_no_answer_is_to_be_guessed_at(app: FastAPI) -> None:
+    client = TestClient(app)
+    for answer in (client.get("/info"), client.get("/"), client.get("/x"), client.post("/embed")):
+        assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
