@@ -60,3 +60,9 @@ def test_what_there_is(store: Store, tmp_path: Path) -> None:
     )
     with pytest.raises(StoreError, match="There is no model 'other'"):
         choose(Store(tmp_path), "other", "cpu")
+
+
+@pytest.mark.parametrize("name", ["../tiny", "x" * 300, "tiny\0", ""], ids=repr)
+def test_what_is_no_name_is_not_looked_for(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="is not a model name"):
+        choose(Store(tmp_path), name, "cpu")
