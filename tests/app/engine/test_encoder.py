@@ -118,6 +118,22 @@ def test_a_centre_of_another_shape_is_refused(private_store: Store) -> None:
         Encoder(artifact, provider="cpu")
 
 
+def test_a_centre_of_other_numbers_is_refused(private_store: Store) -> None:
+    artifact = private_store.open("tiny")
+    np.save(artifact.path / "centre.npy", np.zeros((4, 5), np.int32))
+    with pytest.raises(ArtifactError, match=r"centre\.npy holds int32, not float32"):
+        Encoder(artifact, provider="cpu")
+
+
+@pytest.mark.parametrize("size", [0, 20, 127, 140])
+def test_half_a_centre_is_refused(private_store: Store, size: int) -> None:
+    artifact = private_store.open("tiny")
+    centre = artifact.path / "centre.npy"
+    centre.write_bytes(centre.read_bytes()[:size])
+    with pytest.raises(ArtifactError, match=r"centre\.npy cannot be read as an array"):
+        Encoder(artifact, provider="cpu")
+
+
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ArtifactError, match="is not a tokenizer"):
