@@ -104,6 +104,19 @@ def test_a_graph_with_other_inputs_is_refused(private_store: Store) -> None:
         Session(artifact, provider="cpu")
 
 
+def test_a_graph_that_needs_other_files_is_refused(private_store: Store) -> None:
+    """ONNX Runtime would read them, and nothing says what must be in them."""
+    import onnx
+
+    artifact = private_store.open("tiny")
+    model = onnx.load(artifact.model)
+    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(model, artifact.model, **options)
+    assert (artifact.path / "weights.bin").stat().st_size > 0
+    with pytest.raises(ArtifactError, match=r"model\.onnx keeps numbers in other files"):
+        Encoder(artifact, provider="cpu")
+
+
 def test_a_file_that_is_no_graph_is_refused(private_store: Store) -> None:
     artifact = private_store.open("tiny")
     artifact.model.write_bytes(b"not a graph")
