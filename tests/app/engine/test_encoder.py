@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,14 @@ def test_half_a_centre_is_refused(private_store: Store, size: int) -> None:
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="is not a tokenizer"):
+        Tokenizer(tmp_path / "tokenizer.json", 16)
+
+
+def test_a_tokenizer_that_panics_is_refused(artifact: Artifact, tmp_path: Path) -> None:
+    definition = json.loads(artifact.tokenizer.read_text())
+    del definition["post_processor"]["special_tokens"]["[SEP]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(ArtifactError, match="is not a tokenizer"):
         Tokenizer(tmp_path / "tokenizer.json", 16)
 
