@@ -241,7 +241,8 @@ def _parquet(table: Table) -> Iterator[Texts]:
                 for values in zip(*texts, *kept, strict=True):
                     _check_texts(table, names[: table.shape.width], values)
                     yield values
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # the last, of wrong UTF-8
+    # Beside its own: of wrong UTF-8, of columns with one name, of dates beyond Python's.
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno:  # not Arrow's, who has no numbers
             raise
         reason = str(error).rstrip(".")

@@ -38,7 +38,7 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
     if drop is None:
         return Choice(_other(store, name, fast), f"what {fast} loses was not measured")
     lost = f"{fast} loses {drop:.2f} points on STSb dev"
-    if drop > most:
+    if not drop <= most:  # nor is what cannot be compared
         return Choice(_other(store, name, fast), f"{lost}, more than {most}")
     return Choice(artifact, f"{lost}, at most {most}")
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -186,6 +188,7 @@ def sha256_of(path: Path) -> str:
 
 def _parse(path: Path) -> Manifest:
     try:
+        _check_regular(path)
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(
@@ -193,7 +196,7 @@ def _parse(path: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} is not valid JSON: {error}.") from error
     # The version first: a newer schema would otherwise fail on whatever field happens to differ.
     version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -209,10 +212,18 @@ def _parse(path: Path) -> Manifest:
     return manifest
 
 
+def _check_regular(path: Path) -> os.stat_result:
+    """Refuse what is no file, nor a link to one: reading a pipe or a device may never end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ArtifactError(f"{path} cannot be read: it is not a regular file.")
+    return found
+
+
 def _verify_file(path: Path, expected: FileRecord) -> None:
     remedy = "assemble the model again with `lattemix build`."
     try:
-        size = path.stat().st_size
+        size = _check_regular(path).st_size
         if size != expected.bytes:
             raise ArtifactError(
                 f"{path} has {size:,} bytes where its manifest says {expected.bytes:,}: {remedy}"

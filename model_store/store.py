@@ -99,12 +99,11 @@ class Store:
 
     def _resolve(self, reference: str) -> tuple[str, Precision]:
         name, _, wanted = reference.partition(":")
-        check_name(name)
+        present = self.precisions(name)
         if wanted and wanted not in PRECISIONS:
             raise StoreError(
                 f"Unknown precision {wanted!r} in {reference!r}: use {', '.join(PRECISIONS)}."
             )
-        present = self.precisions(name)
         if not present:
             held = ", ".join(self._names()) or "nothing yet"
             raise StoreError(
@@ -124,6 +123,7 @@ class Store:
 
     def precisions(self, name: str) -> list[Precision]:
         """Those of a model that are here."""
+        check_name(name)
         return [p for p in PRECISIONS if (self.root / name / p).is_dir()]
 
     def _entry(self, name: str, precision: Precision) -> Entry:

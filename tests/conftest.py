@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 import tokenizers
 import torch
@@ -21,6 +22,12 @@ from training.head import Head
 from training.meanings import meanings
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
+
+# No stopwatch. `pytest --hypothesis-profile=thorough tests/reliability` looks fifty times as long.
+_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("patient", **_PATIENT)
+hypothesis.settings.register_profile("thorough", max_examples=5000, **_PATIENT)
+hypothesis.settings.load_profile("patient")
 
 SENTENCES = [
     "a man is eating",

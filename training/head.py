@@ -195,7 +195,8 @@ class Head:
             stored = load_file(tensors_path)
         except ValidationError as error:
             raise HeadError(f"{spec_path} is not valid: {first_problem(error)}.") from error
-        except (OSError, SafetensorError) as error:
+        # The last two, of numbers that numpy has not.
+        except (OSError, SafetensorError, AttributeError, TypeError) as error:
             raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
         head = cls(spec, {name: _loaded(tensor) for name, tensor in stored.items()})
         head._check(tensors_path)
@@ -207,6 +208,10 @@ class Head:
         if spec.model == "categorical":
             expected["centre"] = (spec.latent_dims, spec.classes)
             expected["probes"] = (len(spec.probes), spec.latent_dims, spec.classes)
+        expected |= self._weighing()
+        for name, tensor in self.tensors.items():
+            if tensor.dtype.kind not in ("iu" if name == "weighted.ids" else "f"):
+                raise HeadError(f"{path}: {name} cannot be of {tensor.dtype}.")
         for name, shape in expected.items():
             found = self.tensors[name].shape if name in self.tensors else None
             if found != shape:
@@ -225,6 +230,19 @@ class Head:
                 f"{path}: encoder layers of shapes {shapes} do not lead from "
                 f"{spec.backbone.hidden_size} to {code} values."
             )
+
+    def _weighing(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of what weighs tokens, if anything does."""
+        parts = {name.partition(".")[0] for name in self.tensors}
+        sizes = {name: tensor.size for name, tensor in self.tensors.items()}
+        width, known = sizes.get("weigher.0.bias", 1), sizes.get("weighted.ids") or 1
+        shapes: dict[str, tuple[int, ...]] = {}
+        if "weigher" in parts:
+            layers = ((width, self.spec.backbone.hidden_size), (width,), (1, width), (1,))
+            shapes |= {f"weigher.{n}": s for n, s in zip(_WEIGHER, layers, strict=True)}
+        if "weighted" in parts:
+            shapes |= {"weighted.ids": (known,), "weighted.weights": (known,)}
+        return shapes
 
 
 def _code_width(spec: HeadSpec) -> int:

@@ -300,7 +300,13 @@ def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | No
     """One of the arrays an artifact may carry."""
     if path is None:
         return None
-    array: NDArray[np.float32] = np.load(path, allow_pickle=False)
+    try:
+        with path.open("rb") as file:
+            array: NDArray[np.float32] = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # a header is Python source, so it fails in as many ways
+        raise ArtifactError(f"{path} cannot be read as an array: {error}.") from error
     if array.shape != shape:
         raise ArtifactError(f"{path} has shape {array.shape}, not {shape}.")
+    if array.dtype != np.float32:
+        raise ArtifactError(f"{path} holds {array.dtype}, not float32.")
     return array

@@ -16,6 +16,9 @@ _EXECUTION_PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",
 }
 
+# How a graph says that a tensor's numbers are in another file: the key of an entry of two strings.
+_ELSEWHERE = b"\x0a\x08location\x12"
+
 
 class ProviderError(LatteMixError):
     """The device asked for is not there."""
@@ -42,6 +45,7 @@ class Session:
         options.add_session_config_entry("session.force_spinning_stop", "1")
         options.log_severity_level = 3
         wanted = _providers(provider, device_id)
+        _check_whole(artifact)
         # On a CPU a sum and a norm are several times faster than the operator that does both.
         apart = ["SkipLayerNormFusion"] if wanted == [_EXECUTION_PROVIDERS["cpu"]] else None
         try:
@@ -109,6 +113,15 @@ def _in_use(session: ort.InferenceSession, asked: Provider) -> str:
             f"to {used!r}: check the GPU driver, or set LATTEMIX_PROVIDER=auto."
         )
     return used
+
+
+def _check_whole(artifact: Artifact) -> None:
+    """Refuse a graph that would have ONNX Runtime read files that no manifest vouches for."""
+    if _ELSEWHERE in artifact.model.read_bytes():
+        raise ArtifactError(
+            f"{artifact.model} keeps numbers in other files, for which its manifest does not "
+            "vouch: assemble the model again with `lattemix build`."
+        )
 
 
 def _check_signature(session: ort.InferenceSession, artifact: Artifact) -> None:

@@ -54,13 +54,16 @@ class Tokenizer:
     def __init__(self, path: Path, max_tokens: int) -> None:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the Rust side raises bare Exception for whatever it dislikes
+            self._tokenizer.no_padding()
+            # Cut by hand below: so the length of the whole is known, and either side can be cut.
+            self._tokenizer.no_truncation()
+            self._before, self._after = self._special_tokens()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        # The Rust side raises bare Exception for what it dislikes, and where it panics, not even.
+        except BaseException as error:
             raise ArtifactError(f"{path} is not a tokenizer: {error}.") from error
-        self._tokenizer.no_padding()
-        # Cut by hand below: so the length of the whole is known, and either side can be cut.
-        self._tokenizer.no_truncation()
         self._max_tokens = max_tokens
-        self._before, self._after = self._special_tokens()
 
     @property
     def vocabulary_size(self) -> int:

@@ -25,8 +25,10 @@ def jsonl(*values: Any) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def put(path: Path, content: str | bytes | dict[str, list[Any]]) -> Path:
-    if isinstance(content, dict):
+def put(path: Path, content: str | bytes | dict[str, list[Any]] | pyarrow.Table) -> Path:
+    if isinstance(content, pyarrow.Table):
+        parquet.write_table(content, path)
+    elif isinstance(content, dict):
         parquet.write_table(pyarrow.table(content), path)
     else:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -127,6 +129,18 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         (read_texts, "x.parquet", {"text": ["1", None]}, ", row 2: column text is null."),
         (read_pairs, "x.parquet", {"a": ["1"], "b": [2]}, ", row 1: column b is not text."),
         (read_pairs, "x.parquet", {"a": ["1"]}, " or 2 columns in all; found a."),
+        (
+            read_pairs,
+            "x.parquet",
+            pyarrow.Table.from_arrays([pyarrow.array(["1"])] * 2, names=["x", "x"]),
+            " cannot be read as Parquet: 'Field \"x\" exists 2 times in schema'.",
+        ),
+        (
+            read_texts,
+            "x.parquet",
+            {"text": pyarrow.array([2**62], pyarrow.timestamp("ms"))},
+            " cannot be read as Parquet: ",
+        ),
     ],
 )
 def test_a_wrong_file_is_named_with_the_line(

@@ -14,7 +14,7 @@ def hold(store: Store, root: Path, precision: Precision, drop: float | None = No
     shutil.copytree(source.path, target)
     manifest = source.manifest.model_copy(update={"precision": precision, "drop": drop})
     manifest.write(target)
-    assert Artifact.read(target).manifest.drop == drop
+    assert repr(Artifact.read(target).manifest.drop) == repr(drop)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ def hold(store: Store, root: Path, precision: Precision, drop: float | None = No
         (0.17, "cpu", "int8", "int8 loses 0.17 points on STSb dev, at most 0.3"),
         (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev, at most 0.3"),
         (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev, more than 0.3"),
+        (float("nan"), "cpu", "fp32", "int8 loses nan points on STSb dev, more than 0.3"),
         (None, "cpu", "fp32", "what int8 loses was not measured"),
         (0.17, "cuda", "fp16", "it is the fastest on a GPU"),
     ],
@@ -60,3 +61,9 @@ def test_what_there_is(store: Store, tmp_path: Path) -> None:
     )
     with pytest.raises(StoreError, match="There is no model 'other'"):
         choose(Store(tmp_path), "other", "cpu")
+
+
+@pytest.mark.parametrize("name", ["../tiny", "x" * 300, "tiny\0", ""], ids=repr)
+def test_what_is_no_name_is_not_looked_for(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="is not a model name"):
+        choose(Store(tmp_path), name, "cpu")

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,9 @@ def test_a_wrong_field_is_named(path: Path, change: dict[str, object], message: 
         Artifact.read(path)
 
 
-def test_a_manifest_that_is_not_json(path: Path) -> None:
-    (path / "manifest.json").write_text("{")
+@pytest.mark.parametrize("content", ["{", "[" * 100_000], ids=["half", "deep"])
+def test_a_manifest_that_is_not_json(path: Path, content: str) -> None:
+    (path / "manifest.json").write_text(content)
     with pytest.raises(ArtifactError, match="is not valid JSON"):
         Artifact.read(path)
 
@@ -82,7 +84,7 @@ def test_a_manifest_that_is_not_json(path: Path) -> None:
 def test_a_manifest_that_cannot_be_read(path: Path) -> None:
     (path / "manifest.json").unlink()
     (path / "manifest.json").mkdir()
-    with pytest.raises(ArtifactError, match="cannot be read: Is a directory"):
+    with pytest.raises(ArtifactError, match="cannot be read: it is not a regular file"):
         Artifact.read(path)
 
 
@@ -95,6 +97,38 @@ def test_a_directory_in_place_of_a_file(path: Path) -> None:
     (path / "centre.npy").unlink()
     (path / "centre.npy").mkdir()
     with pytest.raises(ArtifactError, match=r"centre\.npy"):
+        Artifact.read(path).verify()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.onnx", "latents.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(path: Path, name: str) -> None:
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    if name != "manifest.json":  # a pipe has no bytes, and a manifest may say so
+        files = json.loads((path / "manifest.json").read_text())["files"]
+        files[name]["bytes"] = 0
+        edit(path, files=files)
+    with pytest.raises(ArtifactError, match=rf"{name} cannot be read: it is not a regular file"):
+        Artifact.read(path).verify()
+
+
+def test_a_device_in_place_of_a_file_is_refused(path: Path) -> None:
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    edit(path, files=files | {"centre.npy": {"bytes": 0, "sha256": "0" * 64}})
+    (path / "centre.npy").unlink()
+    (path / "centre.npy").symlink_to("/dev/zero")
+    with pytest.raises(ArtifactError, match=r"centre\.npy cannot be read: it is not a regular"):
+        Artifact.read(path).verify()
+
+
+def test_files_may_be_links_to_what_the_manifest_says(path: Path, tmp_path: Path) -> None:
+    """As Kubernetes mounts them; where they lead does not matter, what is there does."""
+    for file in list(path.iterdir()):
+        file.rename(tmp_path / file.name)
+        file.symlink_to(tmp_path / file.name)
+    assert Artifact.read(path).verify().manifest.reference == "tiny:fp32"
+    (tmp_path / "model.onnx").write_bytes(b"x" * (tmp_path / "model.onnx").stat().st_size)
+    with pytest.raises(ArtifactError, match=r"model\.onnx is damaged"):
         Artifact.read(path).verify()
 
 

@@ -230,6 +230,14 @@ def no_safetensors(head: Path) -> None:
     vouch_for(head)
 
 
+def no_numbers(head: Path) -> None:
+    """Tensors of a kind that numpy does not have."""
+    header = b'{"mean":{"dtype":"F8_E4M3","shape":[32],"data_offsets":[0,32]}}'
+    content = len(header).to_bytes(8, "little") + header + bytes(32)
+    (head / "head.safetensors").write_bytes(content)
+    vouch_for(head)
+
+
 def vouch_for(head: Path) -> None:
     """Record the digest of whatever tensors there are, as if they had been saved so."""
     spec = json.loads((head / "head.json").read_text())
@@ -265,6 +273,16 @@ def change(**changes: np.ndarray | None):
         (
             change(**{"encoder.0.bias": None, "encoder.0.x": np.zeros(1)}),
             r"encoder\.0\.bias is miss",
+        ),
+        (change(mean=np.zeros(16, np.int32)), "mean cannot be of int32"),
+        (no_numbers, r"head\.safetensors cannot be read: .*float8_e4m3fn"),
+        (
+            change(**{"weighted.ids": np.zeros(2, np.int32)}),
+            r"weighted\.weights has shape None, but head\.json says \(2,\)",
+        ),
+        (
+            change(**{"weigher.0.bias": np.zeros(3, np.float32)}),
+            r"weigher\.0\.weight has shape None, but head\.json says \(3, 16\)",
         ),
     ],
 )

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,19 @@ def test_a_graph_with_other_inputs_is_refused(private_store: Store) -> None:
         Session(artifact, provider="cpu")
 
 
+def test_a_graph_that_needs_other_files_is_refused(private_store: Store) -> None:
+    """ONNX Runtime would read them, and nothing says what must be in them."""
+    import onnx
+
+    artifact = private_store.open("tiny")
+    model = onnx.load(artifact.model)
+    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(model, artifact.model, **options)
+    assert (artifact.path / "weights.bin").stat().st_size > 0
+    with pytest.raises(ArtifactError, match=r"model\.onnx keeps numbers in other files"):
+        Encoder(artifact, provider="cpu")
+
+
 def test_a_file_that_is_no_graph_is_refused(private_store: Store) -> None:
     artifact = private_store.open("tiny")
     artifact.model.write_bytes(b"not a graph")
@@ -118,8 +132,32 @@ def test_a_centre_of_another_shape_is_refused(private_store: Store) -> None:
         Encoder(artifact, provider="cpu")
 
 
+def test_a_centre_of_other_numbers_is_refused(private_store: Store) -> None:
+    artifact = private_store.open("tiny")
+    np.save(artifact.path / "centre.npy", np.zeros((4, 5), np.int32))
+    with pytest.raises(ArtifactError, match=r"centre\.npy holds int32, not float32"):
+        Encoder(artifact, provider="cpu")
+
+
+@pytest.mark.parametrize("size", [0, 20, 127, 140])
+def test_half_a_centre_is_refused(private_store: Store, size: int) -> None:
+    artifact = private_store.open("tiny")
+    centre = artifact.path / "centre.npy"
+    centre.write_bytes(centre.read_bytes()[:size])
+    with pytest.raises(ArtifactError, match=r"centre\.npy cannot be read as an array"):
+        Encoder(artifact, provider="cpu")
+
+
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="is not a tokenizer"):
+        Tokenizer(tmp_path / "tokenizer.json", 16)
+
+
+def test_a_tokenizer_that_panics_is_refused(artifact: Artifact, tmp_path: Path) -> None:
+    definition = json.loads(artifact.tokenizer.read_text())
+    del definition["post_processor"]["special_tokens"]["[SEP]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(ArtifactError, match="is not a tokenizer"):
         Tokenizer(tmp_path / "tokenizer.json", 16)
 

@@ -1,0 +1,109 @@
+"""Damaged tables: their rows are texts, or a sentence says what is wrong."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from app.tables import PAIRS, START, TEXTS, Shape, Table, columns_named
+from model_store import LatteMixError
+from tests.reliability.damage import Edit, as_bytes, byte_edits, damage, json_values
+
+SHAPES = [PAIRS, TEXTS, columns_named(["a"], ["b"]), columns_named(["sentence"], ["n", "text"])]
+ROWS = [("ein Bär", 'he said "no", twice'), ("x\u2028y", "line one\nline two"), ("", "👩‍👧")]
+CONTENTS = {
+    ".csv": 'a,b\nein Bär,"he said ""no"", twice"\n\n"two\nlines",x\n,\n'.encode(),
+    ".tsv": "\ufeffsentence1\tsentence2\tn\nein Bär\tx\u2028y\t3\na\tb\t4\n".encode(),
+    ".jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode() + b'{"text": "c", "n": 1}\n',
+    ".txt": "ein Bär\n\n\tzwei\r\n".encode(),
+}
+shapes = st.sampled_from(SHAPES)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+def check(path: Path, shape: Shape) -> None:
+    """Every row is of texts, until the file ends or is refused; and can be begun with."""
+    rows, starts = [], [START]
+    with suppress(LatteMixError):
+        table = Table(path, shape)
+        for row in table:
+            rows.append(row)
+            starts.append(table.place)
+    for row in rows:
+        assert len(row) == shape.width + len(shape.kept)
+        assert all(isinstance(text, str) for text in row[: shape.width])
+        assert all(value is None or isinstance(value, str) for value in row[shape.width :])
+        "".join(filter(None, row)).encode()
+    for place, row in zip(starts, rows, strict=False):
+        assert next(iter(Table(path, shape, place))) == row
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+@given(edits=byte_edits, shape=shapes)
+def test_tables_of_other_bytes(folder: Path, kind: str, edits: list[Edit], shape: Shape) -> None:
+    path = folder / f"bytes{kind}"
+    path.write_bytes(damage(CONTENTS[kind], edits))
+    check(path, shape)
+
+
+@given(values=st.lists(json_values, max_size=4), shape=shapes)
+def test_json_lines_of_any_values(folder: Path, values: list[object], shape: Shape) -> None:
+    path = folder / "values.jsonl"
+    path.write_bytes(b"\n".join(map(as_bytes, values)))
+    check(path, shape)
+
+
+@given(rows=st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), max_size=4))
+def test_json_lines_of_any_texts_are_those_texts(folder: Path, rows: list[list[str]]) -> None:
+    path = folder / "texts.jsonl"
+    path.write_bytes(b"\n".join(map(as_bytes, rows)))
+    assert list(Table(path, PAIRS)) == [tuple(row) for row in rows]
+
+
+KINDS: dict[str, Callable[[], pyarrow.Array]] = {
+    "text": lambda: pyarrow.array(["x", "", "é"]),
+    "null": lambda: pyarrow.nulls(3),
+    "some": lambda: pyarrow.array(["x", None, "y"]),
+    "dictionary": lambda: pyarrow.array(["x", "y", "x"]).dictionary_encode(),
+    "large": lambda: pyarrow.array(["x", "y", "z"], pyarrow.large_string()),
+    "binary": lambda: pyarrow.array([b"x", b"\xff", b""]),
+    "number": lambda: pyarrow.array([1.5, float("nan"), None]),
+    "list": lambda: pyarrow.array([["x"], [], None]),
+    "struct": lambda: pyarrow.array([{"a": "x"}, {"a": "\x00"}, None]),
+    "time": lambda: pyarrow.array([2**62, 0, None], pyarrow.timestamp("ms")),
+    "date": lambda: pyarrow.array([2**31 - 1, 0, None], pyarrow.date32()),
+    "duration": lambda: pyarrow.array([2**62, 0, None], pyarrow.duration("s")),
+    "times": lambda: pyarrow.array([[2**62], [], None], pyarrow.list_(pyarrow.timestamp("ms"))),
+    "bytes": lambda: pyarrow.array([{"a": b"\xff"}, {"a": b""}, None]),
+    "map": lambda: pyarrow.array(
+        [[("x", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())
+    ),
+}
+names = st.sampled_from(["a", "b", "A", " a", "a.b", "text", "sentence", "n", "", "x"]) | st.text(
+    max_size=3
+)
+
+
+@given(
+    columns=st.lists(st.tuples(names, st.sampled_from([*KINDS])), max_size=4),
+    shape=shapes,
+    group=st.integers(1, 3),
+)
+def test_parquet_of_any_columns(
+    folder: Path, columns: list[tuple[str, str]], shape: Shape, group: int
+) -> None:
+    path = folder / "columns.parquet"
+    arrays = [KINDS[kind]() for _, kind in columns]
+    table = pyarrow.Table.from_arrays(arrays, names=[name for name, _ in columns])
+    parquet.write_table(table, path, row_group_size=group)
+    check(path, shape)
