@@ -28,6 +28,7 @@ _PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.t
 hypothesis.settings.register_profile("patient", **_PATIENT)
 hypothesis.settings.register_profile("thorough", max_examples=5000, **_PATIENT)
 hypothesis.settings.load_profile("patient")
+torch.set_num_threads(1)  # for models so small, a second one is only waited for
 
 SENTENCES = [
     "a man is eating",
