@@ -1,14 +1,18 @@
 """Servers to be mistreated, and what they say of themselves afterwards."""
 
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.run import _bind, _Server
+from app.server import create_app
 from app.settings import Settings
 from model_store import Store
 from tests.app.engine.conftest import engine, gated  # noqa: F401
@@ -22,6 +26,22 @@ PAIR = {"pairs": [["a dog is running outside", "the dog runs in the park"]]}
 def open_settings(store: Store) -> Settings:
     """Of a server on a port of its own, which stops at once."""
     return Settings(store=store.root, model="tiny", port=0, drain_seconds=0)
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[tuple[_Server, str]]:
+    """A server in a thread, whose insides can be reached, and its URL once it listens."""
+    listener = _bind(settings)
+    server = _Server(create_app(settings), settings)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def eventually(condition: Callable[[], Any]) -> Any:

@@ -18,8 +18,7 @@ from model_store import Artifact
 from tests.app.conftest import failure
 from tests.app.engine.conftest import Batch, Gated, held, run, trace, until
 from tests.app.test_run import held as held_over_http
-from tests.app.test_run import in_a_thread
-from tests.reliability.conftest import PATIENCE, similar
+from tests.reliability.conftest import PATIENCE, served, similar
 
 
 class PanicError(BaseException):
@@ -123,7 +122,7 @@ def test_an_error_of_onnx_runtime_is_only_the_guilty_requests(
             return [await first, *[await answer for answer in asked]]
 
     # One batch at a time, so that the two wait until they can share one.
-    with in_a_thread(open_settings.model_copy(update={"threads": 1})) as (server, url):
+    with served(open_settings.model_copy(update={"threads": 1})) as (server, url):
         encoder = server._engine.encoder
         poison(encoder, guilty, monkeypatch)
         compute = encoder.run
