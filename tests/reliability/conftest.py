@@ -77,11 +77,11 @@ def counted(url: str) -> Counted:
     )
 
 
-def similar(url: str) -> float:
+def similar(url: str, metric: str = "cosine") -> float:
     """The similarity of `PAIR`, asked for on a connection of its own."""
-    answer = httpx.post(f"{url}/similarity", json=PAIR, timeout=PATIENCE)
+    answer = httpx.post(f"{url}/similarity", json=PAIR | {"metrics": [metric]}, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
-    found: float = answer.json()["similarities"][0]["cosine"]
+    found: float = answer.json()["similarities"][0][metric]
     return found
 
 
