@@ -159,12 +159,13 @@ def test_idle_connections_do_not_keep_others_from_being_served(
 
 @pytest.mark.parametrize("when", ["headers", "body", "waiting"])
 def test_clients_that_vanish_leave_nothing_behind(open_settings: Settings, when: str) -> None:
-    release = threading.Event()
-    with served(open_settings) as (server, url):
+    began, release = threading.Event(), threading.Event()
+    with served(open_settings.model_copy(update={"threads": 1})) as (server, url):
         engine = server._engine
         run = engine.encoder.run
 
         def waiting(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
+            began.set()
             assert release.wait(PATIENCE)
             return run(batch, alone)
 
@@ -173,6 +174,8 @@ def test_clients_that_vanish_leave_nothing_behind(open_settings: Settings, when:
         for number, client in enumerate(clients):
             whole = posted("/embed", b'{"inputs": "%s"}' % (b"dog " * (number % 7 + 1)))
             client.sendall(whole[: {"headers": 30, "body": -3}.get(when, len(whole))])
+            if when == "waiting":  # the first for its batch, the others in the queue
+                assert began.wait(PATIENCE)
         arrived = 0 if when == "headers" else len(clients)
         eventually(lambda: engine._requests == arrived)
         eventually(lambda: bool(engine.queue.sentences) == (when == "waiting"))
