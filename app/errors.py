@@ -54,7 +54,7 @@ ERRORS: dict[ErrorType, Kind] = {
     "MethodNotAllowed": Kind(405, "The endpoint does not take this method."),
     "SlowBody": Kind(
         408,
-        "The body did not arrive in time.",
+        "The headers or the body did not arrive in time.",
         "The body did not arrive within the 60 seconds of LATTEMIX_REQUEST_TIMEOUT.",
     ),
     "TooLarge": Kind(

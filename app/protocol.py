@@ -1,4 +1,7 @@
-"""HTTP as uvicorn speaks it fastest, with a limit on what comes before a body."""
+"""HTTP as uvicorn speaks it fastest, with limits on what comes before a body, and on waiting."""
+
+import asyncio
+import math
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -8,11 +11,36 @@ MOST_HEADER_BYTES = 65_536
 
 
 class BoundedHeaders(HttpToolsProtocol):
-    """Closes a connection whose request line and headers do not end; uvicorn would keep it all."""
+    """Closes a connection whose request line and headers do not end; uvicorn would keep it all.
 
+    They may be so large, and may take so long, from the connection or the last answer on. So may a
+    client take until it reads on in an answer.
+    """
+
+    seconds = 60.0
     _header_bytes = 0
     _in_headers = True
     _just_begun = False
+    _since = 0.0  # when the client's turn began
+    _unread = math.inf  # bytes of an answer, when last looked at
+    _next_look: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def within(cls, seconds: float) -> "type[BoundedHeaders]":
+        """The same with another limit; uvicorn makes the connections, and knows of none."""
+        return type(cls.__name__, (cls,), {"seconds": seconds})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It is the client's turn."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._look_in(self.seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is to be waited for."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -24,6 +52,11 @@ class BoundedHeaders(HttpToolsProtocol):
         self._in_headers = False
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        """It is the client's turn again."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+
     def data_received(self, data: bytes) -> None:
         """Count what arrives until the headers are complete."""
         super().data_received(data)
@@ -32,15 +65,45 @@ class BoundedHeaders(HttpToolsProtocol):
         elif self._in_headers:
             self._header_bytes += len(data)
         if self._header_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
-            self._refuse()
+            message = f"The headers are larger than {MOST_HEADER_BYTES:,} bytes."
+            self._refuse(b"431 Request Header Fields Too Large", ApiError("TooLarge", message))
 
-    def _refuse(self) -> None:
-        message = f"The headers are larger than {MOST_HEADER_BYTES:,} bytes."
-        body = bytes(answer(ApiError("TooLarge", message)).body)
-        if self.cycle is None or self.cycle.response_complete:  # no other answer is on its way
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _look_in(self, seconds: float) -> None:
+        self._next_look = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """End a connection whose client has let its time pass.
+
+        There is one look ahead for a connection, put off while it is in use: a timer for every
+        request would cost every request.
+        """
+        unread = self.transport.get_write_buffer_size()
+        left = self._since + self.seconds - self.loop.time()
+        if unread and unread >= self._unread:
+            self.transport.abort()  # closing it would wait until all is read
+        elif unread or self._answering:
+            self._look_in(self.seconds)
+        elif left > 0:
+            self._look_in(left)
+        elif self._in_headers and self.scope is not None:  # it has sent some of them
+            message = (
+                f"The headers did not arrive within the {self.seconds:g} seconds of "
+                "LATTEMIX_REQUEST_TIMEOUT."
+            )
+            self._refuse(b"408 Request Timeout", ApiError("SlowBody", message))
+        else:
+            self.transport.close()
+        self._unread = unread or math.inf
+
+    def _refuse(self, status: bytes, error: ApiError) -> None:
+        body = bytes(answer(error).body)
+        if not self._answering:  # no other answer is on its way
             self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-                % (len(body), body)
+                b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-type: application/json\r\n"
+                b"content-length: %d\r\n\r\n%s" % (status, len(body), body)
             )
         self.transport.close()

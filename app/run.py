@@ -67,7 +67,7 @@ class _Server(uvicorn.Server):
         # uvicorn would log where web sockets were asked for, query string included.
         config = uvicorn.Config(
             _ClosesWhileDraining(app, app.state.service.engine),
-            http=BoundedHeaders,
+            http=BoundedHeaders.within(settings.request_timeout),
             ws="none",
             proxy_headers=False,  # nothing here asks who the client is, or by which scheme it came
             log_config=None,

@@ -108,17 +108,28 @@ class Batcher:
         if sys.platform == "linux":
             with suppress(OSError):  # not every sandbox lets it
                 os.nice(_NICENESS)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
-                if self.stopped:
-                    return
-                sentences = self.queue.take(self.encoder.token_budget)
+        while not self.stopped:
+            sentences: list[Sentence] = []
             try:
+                sentences = self._take()
                 self._run(sentences)
-            except Exception:  # a fault of our own must not end the thread
+            # Nothing may end the thread, be it a panic of a library's or no memory to take a batch:
+            # nobody would be left to answer.
+            except BaseException:
                 log.exception("The engine failed")
-                self._deliver(sentences, failed=True)
+                self._deliver(sentences or self._give_up(), failed=True)
+
+    def _take(self) -> list[Sentence]:
+        """The next batch, once there is one; none if told to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
+            return [] if self.stopped else self.queue.take(self.encoder.token_budget)
+
+    def _give_up(self) -> list[Sentence]:
+        """Everything that waits, and does no longer: what is in the queue cannot be told."""
+        with self._changed:
+            self.queue = self._empty_queue()
+            return list(self.flying.values())
 
     def _run(self, sentences: list[Sentence], again: bool = False) -> None:
         batch = self._begin(sentences)
@@ -128,7 +139,7 @@ class Batcher:
         try:
             tokens = [sentence.tokens for sentence in batch.sentences]
             mixtures = self.encoder.run(tokens, batch.alone)
-        except Exception:
+        except BaseException:  # some libraries' panics are no Exception
             self._end(batch)
             self._fail(batch.sentences, again)
             return

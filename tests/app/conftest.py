@@ -48,10 +48,11 @@ def ray_cluster() -> Iterator[None]:
 
 @contextmanager
 def serving(
-    store: Store, model: str = "tiny", **environment: str
+    store: Store, model: str = "tiny", port: int = 0, **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process of `lattemix serve` on a model, and its URL once it answers."""
-    command = [LATTEMIX, "serve", "--port", "0", "--store", str(store.root), "--model", model]
+    command = [LATTEMIX, "serve", "--port", str(port), "--store", str(store.root)]
+    command += ["--model", model]
     # Its log goes to a file: a pipe that nobody reads would fill up and stop it.
     with (
         tempfile.NamedTemporaryFile("w+", suffix=".log") as log,

@@ -1,0 +1,190 @@
+"""Clients that are slow, silent, many, or gone."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import Response
+from numpy.typing import NDArray
+
+from app.engine.tokenization import Tokens
+from app.run import _Server
+from app.settings import Settings
+from tests.reliability.conftest import (
+    PATIENCE,
+    connect,
+    counted,
+    eventually,
+    posted,
+    served,
+    similar,
+)
+
+HURRIED = 0.5  # seconds that a client has, where its time is to pass
+LARGE = 32_000_000  # bytes: more than the system's own buffers for a connection hold
+
+
+@pytest.fixture
+def hurried(open_settings: Settings) -> Iterator[tuple[_Server, str]]:
+    """A server that waits for nobody for long."""
+    with served(open_settings.model_copy(update={"request_timeout": HURRIED})) as server:
+        yield server
+
+
+def trickle(client: socket.socket, drops: Iterator[bytes]) -> bytes:
+    """Send drop by drop until the server has had enough; what it said, if it did."""
+    said = b""
+    client.settimeout(0.02)  # seconds between drops
+    try:
+        for drop in drops:
+            client.sendall(drop)
+            try:
+                part = client.recv(4096)
+            except TimeoutError:
+                continue
+            said += part
+            if not part:
+                return said
+    except ConnectionError:  # closed, with a drop on its way
+        return said
+    raise AssertionError(f"It never had enough, and said {said!r}.")
+
+
+def drops(drop: bytes, begin: bytes = b"") -> Iterator[bytes]:
+    """Enough for any patience that the test has."""
+    yield begin
+    for _ in range(round(PATIENCE / 0.02)):
+        yield drop
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (b"GET /", b"x"),
+        (b"GET /health HTTP/1.1\r\nx: ", b"y"),
+        (b"GET /health HTTP/1.1\r\n", b"a:b\r\n"),
+    ],
+    ids=["request line", "a header", "headers"],
+)
+def test_headers_that_come_drop_by_drop_have_their_time(
+    hurried: tuple[_Server, str], begin: bytes, drop: bytes
+) -> None:
+    with connect(hurried[1]) as client:
+        said = trickle(client, drops(drop, begin))
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b"The headers did not arrive within the 0.5 seconds" in said
+    similar(hurried[1])
+
+
+def test_a_body_that_comes_drop_by_drop_has_its_time(hurried: tuple[_Server, str]) -> None:
+    with connect(hurried[1]) as client:
+        said = trickle(client, drops(b" ", posted("/embed", b"{", length=10**6)))
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b"The body did not arrive within the 0.5 seconds" in said
+    eventually(lambda: not hurried[0]._engine._requests)
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_line_that_never_becomes_a_request_has_its_time(
+    hurried: tuple[_Server, str], begin: bytes
+) -> None:
+    """Empty lines may come before a request, also before the next one."""
+    with connect(hurried[1]) as client:
+        said = trickle(client, drops(b"\r\n", begin))
+    assert said.count(b"HTTP/1.1") == bool(begin)
+
+
+def test_a_body_that_nobody_asked_for_has_its_time(hurried: tuple[_Server, str]) -> None:
+    begin = b"GET /health HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
+    with connect(hurried[1]) as client:
+        said = trickle(client, drops(b" ", begin))
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_never_reads_its_answer_is_let_go(
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing its connection would wait for it, with all of the answer in memory."""
+    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
+    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
+    with served(settings) as (server, url), connect(url) as client:
+        body = b'{"inputs": "a dog"}'
+        client.sendall(
+            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
+        )
+        eventually(lambda: server.server_state.total_requests)
+        (connection,) = server.server_state.connections
+        assert connection.transport.get_write_buffer_size() > 0
+        eventually(lambda: not server.server_state.connections)
+
+
+def test_a_client_that_reads_slowly_gets_all_of_its_answer(
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
+    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
+    with served(settings) as (_, url), connect(url) as client:
+        body = b'{"inputs": "a dog"}'
+        client.sendall(
+            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
+        )
+        read, pauses = 0, 0
+        while part := client.recv(1_000_000):
+            read += len(part)
+            if read > pauses * LARGE // 10:
+                pauses += 1
+                time.sleep(HURRIED / 4)  # in all, several times as long as it has to do something
+        assert read > LARGE
+
+
+def test_idle_connections_do_not_keep_others_from_being_served(
+    open_settings: Settings,
+) -> None:
+    with served(open_settings) as (server, url), ExitStack() as idle:
+        half = posted("/embed", b"{", length=100)[:40]
+        for number in range(600):  # more than the requests that are worked on at once
+            client = idle.enter_context(connect(url))
+            client.sendall(half if number % 2 else b"")
+        eventually(lambda: len(server.server_state.connections) >= 600)
+        assert httpx.get(f"{url}/ready").status_code == 200
+        similar(url)
+        idle.close()
+        eventually(lambda: not server.server_state.connections)
+
+
+@pytest.mark.parametrize("when", ["headers", "body", "waiting"])
+def test_clients_that_vanish_leave_nothing_behind(open_settings: Settings, when: str) -> None:
+    began, release = threading.Event(), threading.Event()
+    with served(open_settings.model_copy(update={"threads": 1})) as (server, url):
+        engine = server._engine
+        run = engine.encoder.run
+
+        def waiting(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
+            began.set()
+            assert release.wait(PATIENCE)
+            return run(batch, alone)
+
+        engine.encoder.run = waiting  # type: ignore[method-assign]
+        clients = [connect(url) for _ in range(20)]
+        for number, client in enumerate(clients):
+            whole = posted("/embed", b'{"inputs": "%s"}' % (b"dog " * (number % 7 + 1)))
+            client.sendall(whole[: {"headers": 30, "body": -3}.get(when, len(whole))])
+            if when == "waiting":  # the first for its batch, the others in the queue
+                assert began.wait(PATIENCE)
+        arrived = 0 if when == "headers" else len(clients)
+        eventually(lambda: engine._requests == arrived)
+        eventually(lambda: bool(engine.queue.sentences) == (when == "waiting"))
+        for client in clients:
+            client.close()
+        eventually(lambda: not engine._requests and not server.server_state.connections)
+        release.set()
+        similar(url)
+        eventually(lambda: not engine.batcher.flying)
+        found = counted(url)
+        assert found.total("lattemix_queue_sentences") == found.total("lattemix_queue_tokens") == 0
+        assert found.total("lattemix_requests_total", "/embed", "499") == arrived
