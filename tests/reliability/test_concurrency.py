@@ -47,7 +47,7 @@ async def asked_together(url: str, asked: list[Question], chance: random.Random)
             else:
                 answers[place] = await asked[place].ask(client, f"question-{place}")
 
-    # A connection for every question: one that is kept alive may be closed just as it is used again.
+    # A connection for every question: one that is kept alive may be closed as it is used again.
     limits = httpx.Limits(max_connections=CLIENTS, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
         await asyncio.gather(*(ask_all(number, client) for number in range(CLIENTS)))
