@@ -6,7 +6,6 @@ server does not recover from being asked too much.
 """
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from benchmarks.load import Answers, post
 from benchmarks.parts.overload import REFUSED, arrivals
 from benchmarks.processes import Server
 from benchmarks.stage import Stage, ask_similarity, embed, serve
+from benchmarks.watch import Sample, Watch
 
 RESULTS = Path(__file__).parent / "results"
 CLIENTS = 16  # that measure the capacity
@@ -67,41 +67,6 @@ def requests(name: str, count: int) -> Iterator[bytes]:
         size, _, ask = KINDS[kind]
         drawn = f"{name} {number}"
         yield ask(texts.write(texts.mixed(drawn, size, longest=256 if size < 9 else 60), drawn))
-
-
-class Sample(NamedTuple):
-    """A server at a moment."""
-
-    seconds: float
-    megabytes: float
-    files: int
-    threads: int
-
-
-class Watch:
-    """Looks at a server every second, in a thread."""
-
-    def __init__(self, server: Server) -> None:
-        self.samples: list[Sample] = []
-        self.start = time.perf_counter()
-        self._server = server
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._end.wait(1.0):
-            memory = self._server.resident_bytes / 1e6
-            seconds = time.perf_counter() - self.start
-            files, threads = self._server.descriptors, self._server.threads
-            self.samples.append(Sample(seconds, memory, files, threads))
 
 
 class Part(NamedTuple):

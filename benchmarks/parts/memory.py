@@ -1,6 +1,5 @@
 """How soon the int8 server is ready, what memory it has then, and after many mixed requests."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,6 +13,7 @@ from benchmarks.processes import Server
 from benchmarks.report import Table, cell
 from benchmarks.rounds import Series
 from benchmarks.stage import Plan, Stage, ask_similarity, embed, serve
+from benchmarks.watch import Watch
 
 WHO = "server int8"
 STARTS = 5
@@ -23,7 +23,6 @@ SHARES = (0.9, 0.094, 0.005, 0.0008, 0.0002)
 AGAIN = 1 / 3  # of the requests are for what was asked before
 _AT_A_TIME = 5000  # requests that are written down at once
 _SETTLE_SECONDS = 2.0
-_SAMPLE_SECONDS = 1.0
 
 
 def run(plan: Plan, stage: Stage) -> Series:
@@ -44,7 +43,7 @@ def run(plan: Plan, stage: Stage) -> Series:
 def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
     time.sleep(_SETTLE_SECONDS)
     idle, refused = server.resident_bytes, 0
-    with _Watch(server) as watch:
+    with Watch(server) as watch:
         for part in range(-(-plan.requests // _AT_A_TIME)):
             count = min(_AT_A_TIME, plan.requests - part * _AT_A_TIME)
             answers = stage.closed(server, list(requests(f"soak {part}", count)), MOST_CLIENTS)
@@ -63,8 +62,8 @@ def _soak(plan: Plan, stage: Stage, server: Server) -> Series:
         f"{WHO}/after/growth %": [100 * (after / idle - 1)],
         f"{WHO}/after/requests": [float(plan.requests)],
         f"{WHO}/after/refused": [float(refused)],
-        f"{WHO}/watched/s": watch.seconds,
-        f"{WHO}/watched/MB": watch.megabytes,
+        f"{WHO}/watched/s": [sample.seconds for sample in watch.samples],
+        f"{WHO}/watched/MB": [sample.megabytes for sample in watch.samples],
     }
 
 
@@ -86,33 +85,6 @@ _ASKED: dict[int, Callable[[list[str]], bytes]] = {
     2: lambda pair: ask_similarity([pair]),
     64: lambda inputs: post("/matrix", {"inputs": inputs, "metric": "js", "top_k": 9}),
 }
-
-
-class _Watch:
-    """Looks at a server's memory now and then, in a thread."""
-
-    def __init__(self, server: Server) -> None:
-        self.seconds: list[float] = []
-        self.megabytes: list[float] = []
-        self._server = server
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> "_Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        start = time.perf_counter()
-        while True:
-            self.seconds.append(time.perf_counter() - start)
-            self.megabytes.append(self._server.resident_bytes / 1e6)
-            if self._end.wait(_SAMPLE_SECONDS):
-                return
 
 
 def _remembered(server: Server) -> float:

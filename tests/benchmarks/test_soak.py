@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.load import Answers
-from benchmarks.soak import KINDS, Overload, Part, Sample, grown, part_of, requests, wrong
+from benchmarks.soak import KINDS, Overload, Part, grown, part_of, requests, wrong
+from benchmarks.watch import Sample
 
 
 def samples(megabytes: list[float], files: int = 20, threads: int = 12) -> list[Sample]:
