@@ -39,7 +39,7 @@ def test_a_moment_says_nothing() -> None:
 
 
 def test_requests_are_of_every_kind_and_new_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
+    words = [f"word{number}" for number in range(100_000)]
     monkeypatch.setattr(texts, "vocabulary", lambda: words)  # without a model to take them from
     sent = list(requests("test", 600))
     assert len(set(sent)) == 600
