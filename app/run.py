@@ -8,6 +8,7 @@ import math
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from model_store import LatteMixError
 
 _BACKLOG = 2048
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by itself
+_TRIM_SECONDS = 30.0
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
 
@@ -37,7 +39,7 @@ def run(settings: Settings) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
     threadpool_limits(limits=1, user_api="blas")
-    _give_back_large_memory()
+    _give_back_memory()
     # The port first: finding it taken should not cost a model load. But nobody is to connect, and
     # a balancer to go elsewhere, until there is a model.
     listener = _bind(settings)
@@ -53,10 +55,23 @@ def run(settings: Settings) -> None:
     _Server(app, settings).run(sockets=[listener])
 
 
-def _give_back_large_memory() -> None:
-    """Let what a large answer took return to the system, instead of to a heap full of holes."""
+def _give_back_memory() -> None:
+    """Let what large answers, or many at once, took return to the system.
+
+    malloc would keep it in a heap full of holes: what is large is taken from the system each time,
+    and the holes are given back now and then, which takes some milliseconds.
+    """
     with suppress(AttributeError, OSError, TypeError):  # glibc's, and not every system has it
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        trim = libc.malloc_trim
+
+        def now_and_then() -> None:
+            while True:
+                time.sleep(_TRIM_SECONDS)
+                trim(0)
+
+        threading.Thread(target=now_and_then, name="lattemix-memory", daemon=True).start()
 
 
 class _Server(uvicorn.Server):

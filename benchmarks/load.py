@@ -18,6 +18,7 @@ import uvloop
 from numpy.typing import NDArray
 
 HOST = "127.0.0.1"
+REFUSED = 429
 FAILED = 0  # the status of a request whose connection broke
 _TICK = 0.001  # seconds; what is due within one is sent together, since waking up is costly
 _LONGEST_IDLE = 2.0  # seconds; servers close what is idle longer than some, just as it is used
@@ -95,7 +96,10 @@ def head_of(head: bytes) -> tuple[int, int, bool]:
         length = int(headers[b"content-length"])
     except (KeyError, ValueError):
         raise LoadError(f"An answer came without its length: {first.decode()}.") from None
-    return int(first.split()[1]), length, headers.get(b"connection") != b"close"
+    status = int(first.split()[1])
+    if status == REFUSED and not headers.get(b"retry-after", b"").isdigit():
+        raise LoadError("A request was refused without saying for how long.")
+    return status, length, headers.get(b"connection") != b"close"
 
 
 class _Load:

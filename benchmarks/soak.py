@@ -16,8 +16,8 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks import texts
-from benchmarks.load import Answers, post
-from benchmarks.parts.overload import REFUSED, arrivals
+from benchmarks.load import REFUSED, Answers, post
+from benchmarks.parts.overload import arrivals
 from benchmarks.processes import Server
 from benchmarks.stage import Stage, ask_similarity, embed, serve
 from benchmarks.watch import Sample, Watch

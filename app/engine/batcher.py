@@ -145,7 +145,9 @@ class Batcher:
             return
         seconds = time.perf_counter() - start
         for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
-            sentence.mixture = mixture
+            # A copy: the whole batch is in memory of ONNX Runtime's, which it never gives back, and
+            # would be kept until the last of the requests in it is done.
+            sentence.mixture = mixture.copy()
         self._end(batch)
         self._note(batch, seconds)
         self._deliver(batch.sentences)

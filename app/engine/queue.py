@@ -86,6 +86,9 @@ def key_of(tokens: Tokens) -> bytes:
 class Queue:
     """Waiting sentences. Requests take turns; each turn takes along what is of similar length.
 
+    Every other turn is the oldest request's. So a short request does not wait for all of a long
+    one, nor a long one for all the short ones that come while it waits.
+
     Not thread-safe: its owner holds a lock.
     """
 
@@ -100,7 +103,10 @@ class Queue:
         self._padded = padded
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
-        self._turns: deque[deque[Sentence]] = deque()  # the sentences of each request
+        # The sentences of each request, in two lines: by whose turn it is, and as they came.
+        self._turns: deque[deque[Sentence]] = deque()
+        self._came: deque[deque[Sentence]] = deque()
+        self._by_age = False  # the last turn was the oldest's
 
     def add(self, sentences: list[Sentence]) -> None:
         """Let one request's sentences wait."""
@@ -108,7 +114,9 @@ class Queue:
             self._by_length.setdefault(len(sentence), {})[sentence] = None
             self.sentences += 1
             self.tokens += len(sentence)
-        self._turns.append(deque(sorted(sentences, key=len)))
+        request = deque(sorted(sentences, key=len))
+        self._turns.append(request)
+        self._came.append(request)
 
     def discard(self, sentence: Sentence) -> bool:
         """Forget a sentence, if it waits; return whether it did."""
@@ -153,14 +161,28 @@ class Queue:
 
     def _next(self) -> Sentence | None:
         """The first waiting sentence of the request whose turn it is."""
-        while self._turns:
-            turn = self._turns.popleft()
-            while turn and turn[0] not in self._by_length.get(len(turn[0]), {}):
-                turn.popleft()  # it went along with another's turn, or nobody wants it any more
-            if turn:
-                first = turn.popleft()
-                self._turns.append(turn)
-                return first
+        oldest = self._first(self._came)
+        if oldest is None:
+            return None
+        self._by_age = not self._by_age
+        if self._by_age:
+            return oldest.popleft()
+        if self._turns[0] is oldest:  # it has had a turn just now
+            self._turns.rotate(-1)
+        request = self._first(self._turns)
+        assert request is not None  # the oldest is among them
+        self._turns.rotate(-1)
+        return request.popleft()
+
+    def _first(self, line: deque[deque[Sentence]]) -> deque[Sentence] | None:
+        """The first request in a line of which something waits."""
+        while line:
+            request = line[0]
+            while request and request[0] not in self._by_length.get(len(request[0]), {}):
+                request.popleft()  # it went along with another's turn, or nobody wants it any more
+            if request:
+                return request
+            line.popleft()
         return None
 
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:

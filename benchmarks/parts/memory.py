@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.load import LoadError, post
+from benchmarks.load import REFUSED, LoadError, post
 from benchmarks.parts.latency import MOST_CLIENTS
-from benchmarks.parts.overload import REFUSED
 from benchmarks.processes import Server
 from benchmarks.report import Table, cell
 from benchmarks.rounds import Series

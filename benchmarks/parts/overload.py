@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.load import Answers
+from benchmarks.load import REFUSED, Answers
 from benchmarks.parts.latency import MOST_CLIENTS, PERCENTILES
 from benchmarks.report import Table, beside, cell
 from benchmarks.rounds import Figures, Series, play
@@ -18,7 +18,6 @@ from benchmarks.stage import Plan, Stage, embed
 from model_store import Precision
 
 LOADS = (10, 50, 80, 120)  # percent of the capacity
-REFUSED = 429
 PRECISION: Precision = "int8"  # what a CPU serves
 SERVER = f"server {PRECISION}"
 _OVERFULL_SECONDS = 40.0  # for the queue to fill up and stay so

@@ -80,7 +80,8 @@ def test_clients_keep_their_connections_and_every_request_is_answered() -> None:
 
 
 def test_statuses_are_told_apart() -> None:
-    with serving(lambda number: (response(429 if number % 4 == 0 else 200), 0)) as (port, _):
+    refusal = response(429, more="Retry-After: 2\r\n")
+    with serving(lambda number: (refusal if number % 4 == 0 else response(), 0)) as (port, _):
         answers = closed(port, REQUESTS, clients=1)
     assert answers.others(429) == {}
     assert answers.others() == {429: 10}
@@ -132,7 +133,10 @@ def test_a_late_answer_makes_its_request_late_and_not_the_schedule() -> None:
 
 
 def test_reading_a_head() -> None:
-    assert head_of(b"HTTP/1.1 429 Too Many\r\ncontent-length: 12") == (429, 12, True)
+    refused = b"HTTP/1.1 429 Too Many\r\ncontent-length: 12"
+    assert head_of(refused + b"\r\nRetry-After: 3") == (429, 12, True)
+    with pytest.raises(LoadError, match="for how long"):
+        head_of(refused)
     assert head_of(b"HTTP/1.1 200 OK\r\nCONTENT-LENGTH:0\r\nConnection: Close") == (200, 0, False)
     with pytest.raises(LoadError):
         head_of(b"HTTP/1.1 200 OK")

@@ -29,10 +29,19 @@ class Question:
 
     async def ask(self, client: httpx.AsyncClient, name: str) -> Any:
         """What is answered to a request of this name, in a form that can be compared."""
+        answer = await self.post(client, name)
+        assert answer.status_code == 200, answer.text
+        return self.read(answer)
+
+    async def post(self, client: httpx.AsyncClient, name: str) -> httpx.Response:
+        """The answer, be it a refusal."""
         headers = {"accept": self.accept, "x-request-id": name}
         answer = await client.post(self.path, json=self.body, headers=headers)
-        assert answer.status_code == 200, answer.text
         assert answer.headers["x-request-id"] == name
+        return answer
+
+    def read(self, answer: httpx.Response) -> Any:
+        """What it says, in a form that can be compared."""
         if self.accept == NPY:
             return np.load(BytesIO(answer.content)).tolist()
         return _comparable(self, answer.json())

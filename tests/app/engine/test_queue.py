@@ -73,6 +73,36 @@ def test_a_small_request_does_not_wait_for_all_of_a_large_one() -> None:
     assert small[0] in [*first, *second]  # at most one batch comes before its turn
 
 
+def test_a_large_request_does_not_wait_for_all_the_small_ones_that_come_after_it() -> None:
+    queue = Queue()
+    large = sentences(*[20] * 100)
+    queue.add(large)
+    missing = set(large)
+    for _ in range(2 * len(large)):  # half of the turns are its own
+        for _ in range(3):
+            queue.add(sentences(5))
+        missing -= set(queue.take(20))
+    assert not missing
+    assert queue.sentences > 0  # others wait, which came later
+
+
+def test_no_request_waits_for_what_was_before_it_more_than_twice() -> None:
+    queue = Queue()
+    chance = random.Random(0)
+    turns = 0
+    due: dict[Sentence, int] = {}  # by which turn each is to have been taken
+    for _ in range(2000):
+        if queue.sentences < 500:
+            added = sentences(*[20] * chance.choice([1, 1, 1, 1, 2, 9, 64]))
+            queue.add(added)
+            for sentence in added:
+                due[sentence] = turns + 2 * queue.sentences
+        for sentence in queue.take(20):  # one a turn
+            assert turns <= due.pop(sentence)
+        turns += 1
+    assert max(due.values()) > turns  # it was full to the end
+
+
 def test_requests_share_a_batch() -> None:
     queue = Queue()
     requests = [sentences(8), sentences(8), sentences(8)]
