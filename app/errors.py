@@ -74,8 +74,8 @@ ERRORS: dict[ErrorType, Kind] = {
     "Overloaded": Kind(
         429,
         "Too much is waiting; `Retry-After` says when to try again.",
-        "70,112 tokens are waiting already, and LATTEMIX_MAX_WAITING_TOKENS is 65,536: try again "
-        "in 9 s.",
+        "2.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 2.0: try again "
+        "in 3 s.",
     ),
     "Internal": Kind(500, "A fault of the service's own."),
     "Unhealthy": Kind(

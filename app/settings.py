@@ -59,6 +59,12 @@ class Settings(BaseSettings):
     max_waiting_tokens: int = Field(
         65_536, ge=1, description="Tokens waiting for the model above which requests are refused."
     )
+    max_wait_seconds: float = Field(
+        2,
+        gt=0,
+        description="Seconds that a request would wait for the model, about, above which it is "
+        "refused.",
+    )
     cache_bytes: int = Field(
         64_000_000,
         ge=0,

@@ -42,7 +42,7 @@ class Batcher:
         self.encoder = encoder
         self.queue = self._empty_queue()
         self.flying: dict[bytes, Sentence] = {}  # waiting or being computed
-        self.tokens_per_second = 0.0  # of the last few batches
+        self.tokens_per_second = encoder.tokens_per_second  # lately, when there is much to do
         self.succeeded = time.monotonic()  # last; the warm-up did
         self.stopped = False
         self._on_batch = on_batch
@@ -99,7 +99,8 @@ class Batcher:
         )
 
     def _empty_queue(self) -> Queue:
-        return Queue(self.encoder.padded_length, self.encoder.overhead)
+        encoder = self.encoder
+        return Queue(encoder.token_budget, encoder.padded_length, encoder.overhead)
 
     def _work(self) -> None:
         """A thread of the model's: batch after batch, until told to stop."""
@@ -123,7 +124,7 @@ class Batcher:
         """The next batch, once there is one; none if told to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
-            return [] if self.stopped else self.queue.take(self.encoder.token_budget)
+            return [] if self.stopped else self.queue.take()
 
     def _give_up(self) -> list[Sentence]:
         """Everything that waits, and does no longer: what is in the queue cannot be told."""
@@ -190,9 +191,10 @@ class Batcher:
         sentences = batch.sentences
         tokens = sum(map(len, sentences))
         padded = self.encoder.padded_length(max(map(len, sentences))) * len(sentences)
-        rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
-        known = self.tokens_per_second or rate
-        self.tokens_per_second = known + (rate - known) / 8
+        if self.queue.sentences:  # one that is small because nothing else waits says little
+            rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
+            known = self.tokens_per_second or rate
+            self.tokens_per_second = known + (rate - known) / 8
         if self._on_batch is not None:
             self._on_batch(len(sentences), tokens, padded, seconds)
 

@@ -110,6 +110,11 @@ class Encoder:
         self._steady_budget = token_budget or least
         self._warm_up()
 
+    @property
+    def tokens_per_second(self) -> float:
+        """What it reads if there is much, as measured at the start; 0 if that could not be."""
+        return self.parallel / self._token_seconds if self._token_seconds else 0.0
+
     @classmethod
     def load(cls, settings: Settings) -> "Encoder":
         """Open the model the settings name, verified, on the device they ask for."""

@@ -271,12 +271,19 @@ class Engine:
     def _check_room(self) -> None:
         if self._waiting >= self._settings.max_waiting_tokens:
             raise self._overloaded(f"{self._waiting:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
+        seconds = self._seconds_for(self.queue.ahead)
+        if seconds > self._settings.max_wait_seconds:
+            raise self._overloaded(f"{seconds:.1f} seconds of work", "LATTEMIX_MAX_WAIT_SECONDS")
+
+    def _seconds_for(self, tokens: int) -> float:
+        """How long the model takes to read them, as far as is known."""
+        rate = self.batcher.tokens_per_second
+        return tokens / rate if rate else 0.0
 
     def _overloaded(self, what: str, setting: str) -> OverloadedError:
         """Refuse, and say when what waits now will be done."""
-        rate = self.batcher.tokens_per_second
-        wait = self._waiting / rate if rate else 1.0
-        retry_after = min(max(1, math.ceil(wait)), _LONGEST_RETRY_SECONDS)
+        seconds = self._seconds_for(self._waiting)
+        retry_after = min(max(1, math.ceil(seconds)), _LONGEST_RETRY_SECONDS)
         most = getattr(self._settings, setting.removeprefix("LATTEMIX_").lower())
         return OverloadedError(
             f"{what} are waiting already, and {setting} is {most:,}: try again in {retry_after} s.",

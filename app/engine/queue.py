@@ -69,6 +69,8 @@ class Sentence:
 
     mixture: NDArray[np.float32]  # [L, C], or of each token [S, L, C], once computed
 
+    request: "_Request"  # that brought it, once it waits
+
     def __init__(self, tokens: Tokens, key: bytes) -> None:
         self.tokens = tokens
         self.key = key
@@ -83,6 +85,14 @@ def key_of(tokens: Tokens) -> bytes:
     return array("i", (tokens.each, *tokens.ids)).tobytes()
 
 
+class _Request:
+    """What waits of the sentences that came together."""
+
+    def __init__(self, sentences: Iterable[Sentence]) -> None:
+        self.sentences = dict.fromkeys(sorted(sentences, key=len))
+        self.tokens = sum(map(len, self.sentences))
+
+
 class Queue:
     """Waiting sentences. Requests take turns; each turn takes along what is of similar length.
 
@@ -92,29 +102,39 @@ class Queue:
     Not thread-safe: its owner holds a lock.
     """
 
-    def __init__(self, padded: Callable[[int], int] = int, overhead: float = 0.0) -> None:
-        """What a batch costs, counted in tokens.
+    def __init__(
+        self, token_budget: int, padded: Callable[[int], int] = int, overhead: float = 0.0
+    ) -> None:
+        """What a batch may cost and does, counted in tokens.
 
         `padded` is the length that sentences of at most the given one are brought to, and
         `overhead` what a batch costs besides.
         """
         self.sentences = 0
         self.tokens = 0
+        self._token_budget = token_budget
         self._padded = padded
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
-        # The sentences of each request, in two lines: by whose turn it is, and as they came.
-        self._turns: deque[deque[Sentence]] = deque()
-        self._came: deque[deque[Sentence]] = deque()
+        self._turns: deque[_Request] = deque()  # by whose turn it is
+        self._came: deque[_Request] = deque()  # the same, the oldest first
         self._by_age = False  # the last turn was the oldest's
+        self._round = 0  # tokens that are read if every request has a turn
+
+    @property
+    def ahead(self) -> int:
+        """Tokens that are read before a request which comes now has its turn, about."""
+        return min(self.tokens, 2 * self._round)  # as many of the oldest, if it has so many
 
     def add(self, sentences: list[Sentence]) -> None:
         """Let one request's sentences wait."""
+        request = _Request(sentences)
         for sentence in sentences:
+            sentence.request = request
             self._by_length.setdefault(len(sentence), {})[sentence] = None
-            self.sentences += 1
-            self.tokens += len(sentence)
-        request = deque(sorted(sentences, key=len))
+        self.sentences += len(sentences)
+        self.tokens += request.tokens
+        self._round += self._turn_of(request)
         self._turns.append(request)
         self._came.append(request)
 
@@ -128,9 +148,18 @@ class Queue:
             del self._by_length[len(sentence)]
         self.sentences -= 1
         self.tokens -= len(sentence)
+        request = sentence.request
+        self._round -= self._turn_of(request)
+        del request.sentences[sentence]
+        request.tokens -= len(sentence)
+        self._round += self._turn_of(request)
         return True
 
-    def take(self, token_budget: int) -> list[Sentence]:
+    def _turn_of(self, request: _Request) -> int:
+        """Tokens that a turn takes of a request, at most."""
+        return min(request.tokens, self._token_budget)
+
+    def take(self) -> list[Sentence]:
         """Remove and return the next batch, which with its padding is within the budget.
 
         It begins with the sentence whose turn it is, so that no request waits for all of another,
@@ -147,7 +176,7 @@ class Queue:
         for sentence in self._nearest(first):
             longest = max(longest, len(sentence))
             padded = self._padded(longest) * (len(batch) + 1)
-            if batch and padded > token_budget:
+            if batch and padded > self._token_budget:
                 break
             batch.append(sentence)
             tokens += len(sentence)
@@ -161,29 +190,18 @@ class Queue:
 
     def _next(self) -> Sentence | None:
         """The first waiting sentence of the request whose turn it is."""
-        oldest = self._first(self._came)
+        oldest = _first(self._came)
         if oldest is None:
             return None
         self._by_age = not self._by_age
         if self._by_age:
-            return oldest.popleft()
+            return next(iter(oldest.sentences))
         if self._turns[0] is oldest:  # it has had a turn just now
             self._turns.rotate(-1)
-        request = self._first(self._turns)
+        request = _first(self._turns)
         assert request is not None  # the oldest is among them
         self._turns.rotate(-1)
-        return request.popleft()
-
-    def _first(self, line: deque[deque[Sentence]]) -> deque[Sentence] | None:
-        """The first request in a line of which something waits."""
-        while line:
-            request = line[0]
-            while request and request[0] not in self._by_length.get(len(request[0]), {}):
-                request.popleft()  # it went along with another's turn, or nobody wants it any more
-            if request:
-                return request
-            line.popleft()
-        return None
+        return next(iter(request.sentences))
 
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:
         """Every waiting sentence that is asked for in the same way, by how near its length is."""
@@ -192,3 +210,10 @@ class Queue:
             for sentence in self._by_length[length]:
                 if sentence is not first and sentence.tokens.each == first.tokens.each:
                     yield sentence
+
+
+def _first(line: deque[_Request]) -> _Request | None:
+    """The first of which something waits; those before it leave the line."""
+    while line and not line[0].sentences:
+        line.popleft()
+    return line[0] if line else None

@@ -3,9 +3,12 @@
 import asyncio
 import random
 import time
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.engine.session import Session
 from app.settings import Settings
@@ -13,9 +16,9 @@ from tests.reliability.conftest import PATIENCE, counted, served, similar
 from tests.reliability.questions import Question, questions, same
 from tests.reliability.test_concurrency import asked_alone
 
-CLIENTS, EACH = 100, 6  # questions, one after the other
+CLIENTS, EACH = 100, 3  # questions, one after the other
 WAITING_TOKENS = 400  # that may; a question has some 60
-BATCH_SECONDS = 0.02  # that each takes longer
+TOKEN_SECONDS = 2e-4  # that each takes longer
 
 
 async def asked_by_all(url: str, asked: list[Question]) -> list[httpx.Response]:
@@ -35,18 +38,19 @@ async def asked_by_all(url: str, asked: list[Question]) -> list[httpx.Response]:
 def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
 
-    def slowly(session: Session, *feeds: object) -> object:
-        time.sleep(BATCH_SECONDS)
-        return run(session, *feeds)  # type: ignore[arg-type]
+    def slowly(session: Session, ids: NDArray[np.int64], *rest: Any) -> NDArray[np.float32]:
+        time.sleep(TOKEN_SECONDS * ids.size)
+        return run(session, ids, *rest)
 
     monkeypatch.setattr(Session, "run", slowly)
 
 
 @pytest.mark.parametrize(
-    ("limit", "most"), [("max_waiting_tokens", WAITING_TOKENS), ("max_requests", 10)]
+    ("limit", "most"),
+    [("max_waiting_tokens", WAITING_TOKENS), ("max_wait_seconds", 0.1), ("max_requests", 10)],
 )
 def test_what_is_too_much_is_refused_and_all_else_answered(
-    open_settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: str, most: float
 ) -> None:
     asked = questions(CLIENTS * EACH, random.Random(5))
     settings = open_settings.model_copy(update={"cache_bytes": 0, limit: most})

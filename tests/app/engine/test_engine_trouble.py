@@ -60,6 +60,51 @@ def test_a_full_queue_refuses_and_says_when_to_return(gated: Gated, settings: Se
     engine.close()
 
 
+def test_who_would_wait_too_long_is_refused(gated: Gated, settings: Settings) -> None:
+    engine = Engine(gated, settings)
+
+    async def scenario() -> None:
+        first = await held(engine, gated)
+        waits = asyncio.create_task(engine.encode(SENTENCES[:5], trace()))
+        await until(lambda: engine.queue.tokens)
+        ahead = engine.queue.ahead
+        engine.batcher.tokens_per_second = ahead / 1.9
+        also = asyncio.create_task(engine.encode(["a dog"], trace()))
+        await until(lambda: engine.queue.ahead > ahead)
+        engine.batcher.tokens_per_second = engine.queue.ahead / 2.1
+        with pytest.raises(OverloadedError) as caught:
+            await engine.encode(["a sea"], trace())
+        assert str(caught.value) == (
+            "2.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 2.0: "
+            "try again in 3 s."
+        )
+        gated.gate.set()
+        assert len((await waits).mixtures) == 5
+        await asyncio.gather(first, also)
+        await engine.encode(["a sea"], trace())  # there is room again
+
+    run(scenario)
+    engine.close()
+
+
+def test_only_what_ran_while_more_waited_says_how_fast_the_model_is(
+    engine: Engine, gated: Gated
+) -> None:
+    async def scenario() -> None:
+        engine.batcher.tokens_per_second = 1e9
+        await engine.encode(["a dog"], trace())
+        assert engine.batcher.tokens_per_second == 1e9
+        first = await held(engine, gated)
+        waits = asyncio.create_task(engine.encode(["a man"], trace()))
+        await until(lambda: engine.queue.sentences)
+        gated.gate.set()
+        await first
+        await waits
+        assert engine.batcher.tokens_per_second < 1e9
+
+    run(scenario)
+
+
 def test_retry_after_is_how_long_the_queue_will_take(engine: Engine) -> None:
     engine.batcher.tokens_per_second = 100.0
     engine.batcher.queue = SimpleNamespace(tokens=1234)  # type: ignore[assignment]
