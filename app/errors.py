@@ -74,8 +74,8 @@ ERRORS: dict[ErrorType, Kind] = {
     "Overloaded": Kind(
         429,
         "Too much is waiting; `Retry-After` says when to try again.",
-        "2.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 2.0: try again "
-        "in 3 s.",
+        "1.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 1.0: try again "
+        "in 2 s.",
     ),
     "Internal": Kind(500, "A fault of the service's own."),
     "Unhealthy": Kind(

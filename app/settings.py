@@ -60,7 +60,7 @@ class Settings(BaseSettings):
         65_536, ge=1, description="Tokens waiting for the model above which requests are refused."
     )
     max_wait_seconds: float = Field(
-        2,
+        1,
         gt=0,
         description="Seconds that a request would wait for the model, about, above which it is "
         "refused.",

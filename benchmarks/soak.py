@@ -1,8 +1,8 @@
 """`make soak`: hours of mixed traffic in minutes, then thrice what the server can do; watched.
 
 Requests of every kind and length come by chance at half of the capacity, which is measured first.
-It fails if memory, open files or threads grow, if anything but 200 and 429 is answered, or if the
-server does not recover from being asked too much.
+It fails if memory, open files or threads grow, if anything but 200 and 429 is answered, or if too
+much makes anyone wait for long, or leaves anything behind.
 """
 
 import sys
@@ -30,8 +30,8 @@ OVERLOAD_SECONDS = 120.0
 MOST_GROWTH = 0.05  # of the memory, from the second fifth of the time to the last
 MOST_FILES, MOST_THREADS = 16, 2  # more, likewise
 MOST_WAIT_SECONDS, RECOVERY_SECONDS = 10.0, 2.0
-AFTER_SECONDS = 15.0
-_SETTLE_SECONDS = 2.0
+AFTER_SECONDS = 60.0  # memory is given back every 30
+_LATELY = 20  # samples, one a second
 
 Floats = NDArray[np.float64]
 
@@ -139,20 +139,24 @@ class Overload(NamedTuple):
 
     part: Part
     slowest: float  # seconds that an accepted request took
+    samples: Sequence[Sample]  # meanwhile
     before: float  # megabytes
     after: float
-    recovered: float  # seconds after it ended until the last refusal
-    later: Part  # the traffic after that
+    later: Part  # the traffic from soon after it ended on
 
-    def problems(self) -> list[str]:
-        """What should not have been, in words."""
+    def problems(self, usual: float) -> list[str]:
+        """What should not have been, in words; `usual` is a p99 that was there before."""
         found = wrong([self.part, self.later])
         if not self.part.statuses.get(REFUSED):
             found.append("Nothing was refused: it was not too much.")
         if self.slowest > MOST_WAIT_SECONDS:
             found.append(f"An accepted request took {self.slowest:.1f} s.")
-        if self.recovered > RECOVERY_SECONDS:
-            found.append(f"{self.recovered:.1f} s after it was too much, one was still refused.")
+        found += [f"Meanwhile {problem}" for problem in grown(self.samples)]
+        when = f"{RECOVERY_SECONDS:g} s after it was too much"
+        if refused := self.later.statuses.get(REFUSED):
+            found.append(f"Later than {when} {refused} were refused.")
+        if self.later.p99 > usual:
+            found.append(f"From {when} on the p99 was {self.later.p99:,.0f} ms, not {usual:,.0f}.")
         if self.after > (1 + MOST_GROWTH) * self.before:
             found.append(f"It left {self.after:,.0f} MB where there were {self.before:,.0f}.")
         return found
@@ -162,22 +166,25 @@ def _overload(stage: Stage, server: Server, capacity: float, watch: Watch) -> Ov
     much = arrivals("too much", TOO_MUCH * capacity, OVERLOAD_SECONDS)
     usual = OVERLOAD_SECONDS + arrivals("and after", LOAD * capacity, AFTER_SECONDS)
     due = np.concatenate([much, usual])
-    before = watch.samples[-1].megabytes
-    answers = stage.arriving(server, list(requests("overload", len(due))), due)
-    time.sleep(_SETTLE_SECONDS)
-    first, then = (
-        _between(answers, slice(None, len(much))),
-        _between(answers, slice(len(much), None)),
-    )
-    refused = then.due[then.status == REFUSED]
+    sent = list(requests("overload", len(due)))
+    start = len(watch.samples)
+    answers = stage.arriving(server, sent, due)
+    recovered = int(np.searchsorted(due, OVERLOAD_SECONDS + RECOVERY_SECONDS))
+    first = _between(answers, slice(None, len(much)))
+    later = _between(answers, slice(recovered, None))
     return Overload(
         part_of(first, OVERLOAD_SECONDS),
         float(first.seconds[first.good].max()),
-        before,
-        watch.samples[-1].megabytes,
-        float(refused.max() - OVERLOAD_SECONDS) if len(refused) else 0.0,
-        part_of(then, AFTER_SECONDS),
+        watch.samples[start : start + int(OVERLOAD_SECONDS)],
+        _megabytes(watch.samples[:start]),
+        _megabytes(watch.samples),
+        part_of(later, AFTER_SECONDS),
     )
+
+
+def _megabytes(samples: Sequence[Sample]) -> float:
+    """Resident, lately."""
+    return float(np.median([sample.megabytes for sample in samples[-_LATELY:]]))
 
 
 def _between(answers: Answers, part: slice) -> Answers:
@@ -186,8 +193,8 @@ def _between(answers: Answers, part: slice) -> Answers:
     return Answers(due, seconds, status, answers.elapsed, answers.cpu)
 
 
-def draw(samples: Sequence[Sample], parts: Sequence[Part], file: Path) -> None:
-    """Memory, files, threads and latency over time."""
+def draw(samples: Sequence[Sample], soaked: int, parts: Sequence[Part], file: Path) -> None:
+    """Memory, files, threads and latency over time; so many of the samples before the overload."""
     from matplotlib import pyplot as plt
 
     from benchmarks.plots import DARK, LIGHT, ORANGE
@@ -198,6 +205,8 @@ def draw(samples: Sequence[Sample], parts: Sequence[Part], file: Path) -> None:
         axis.plot(minutes, [getattr(sample, what) for sample in samples], color=DARK, linewidth=1)
         axis.set_ylabel({"megabytes": "resident, MB", "files": "open files"}.get(what, what))
         axis.set_ylim(bottom=0)
+        axis.axvline(minutes[soaked - 1], color=LIGHT, linestyle=":", linewidth=1)
+    axes[0].set_title("Half of the capacity; from the dotted line on thrice, then half", fontsize=9)
     ends = [part.seconds / 60 for part in parts]
     for percentile, colour in (("p99", ORANGE), ("p50", LIGHT)):
         values = [getattr(part, percentile) for part in parts]
@@ -221,9 +230,10 @@ def main(minutes: Annotated[float, typer.Option(help="Of mixed traffic.")] = 30)
                 overload = _overload(stage, server, capacity, watch)
         finally:
             server.close()
-    draw(watch.samples, parts, RESULTS / "soak.png")
+    draw(watch.samples, soaked, parts, RESULTS / "soak.png")
     _report(watch.samples[:soaked], parts, overload)
-    problems = [*grown(watch.samples[:soaked]), *wrong(parts), *overload.problems()]
+    usual = max(part.p99 for part in parts)
+    problems = [*grown(watch.samples[:soaked]), *wrong(parts), *overload.problems(usual)]
     for problem in problems:
         _tell(f"Failed: {problem}")
     sys.exit(bool(problems))
@@ -242,12 +252,14 @@ def _report(samples: Sequence[Sample], parts: Sequence[Part], overload: Overload
     slow = np.percentile([part.p99 for part in parts], [0, 50, 100])
     _tell(f"{answered:,} answered, {refused:,} refused")
     _tell(f"p99 of {PART_SECONDS:g} s: {slow[1]:.0f} ms ({slow[0]:.0f} to {slow[2]:.0f})")
-    statuses, later = overload.part.statuses, overload.later
+    part, later = overload.part, overload.later
+    sizes = [sample.megabytes for sample in overload.samples]
     _tell(
-        f"At {TOO_MUCH:g} times the capacity: {statuses}, p50 {overload.part.p50:,.0f} ms, p99 "
-        f"{overload.part.p99:,.0f} ms, slowest {overload.slowest:.1f} s; {overload.before:,.0f} MB "
-        f"before, {overload.after:,.0f} after; last refusal {overload.recovered:.1f} s after it "
-        f"ended; then p99 {later.p99:,.0f} ms"
+        f"At {TOO_MUCH:g} times the capacity: {part.statuses}, p50 {part.p50:,.0f} ms, p99 "
+        f"{part.p99:,.0f} ms, slowest {overload.slowest:.1f} s; {overload.before:,.0f} MB before, "
+        f"{min(sizes):,.0f} to {max(sizes):,.0f} meanwhile, {overload.after:,.0f} after; from "
+        f"{RECOVERY_SECONDS:g} s after it ended on {later.statuses}, p50 {later.p50:,.0f} ms, p99 "
+        f"{later.p99:,.0f} ms"
     )
 
 

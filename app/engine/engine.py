@@ -42,6 +42,7 @@ _SLICE_CHARACTERS = 100_000  # tokenized at once: some 30 ms
 # Work on so little is done at once: it takes less time than handing it to a thread.
 _FEW_CHARACTERS = 500
 _FEW_SENTENCES = 4
+_FEW_REQUESTS = 16  # are never too many, however slow the model is
 
 
 class Engine:
@@ -272,7 +273,7 @@ class Engine:
         if self._waiting >= self._settings.max_waiting_tokens:
             raise self._overloaded(f"{self._waiting:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
         seconds = self._seconds_for(self.queue.ahead)
-        if seconds > self._settings.max_wait_seconds:
+        if seconds > self._settings.max_wait_seconds and self._requests > _FEW_REQUESTS:
             raise self._overloaded(f"{seconds:.1f} seconds of work", "LATTEMIX_MAX_WAIT_SECONDS")
 
     def _seconds_for(self, tokens: int) -> float:

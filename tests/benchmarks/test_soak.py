@@ -62,7 +62,10 @@ def test_answers_are_counted_and_wrong_ones_told() -> None:
 
 
 def test_an_overload_is_judged() -> None:
-    much, later = Part(120, 1, 1, {200: 9, 429: 9}), Part(15, 1, 1, {200: 9})
-    assert Overload(much, 4.0, 300, 305, 1.0, later).problems() == []
-    bad = Overload(Part(120, 1, 1, {200: 9}), 30.0, 300, 400, 9.0, later)
-    assert [problem.split()[0] for problem in bad.problems()] == ["Nothing", "An", "9.0", "It"]
+    flat, rising = samples([300.0] * 100), samples(list(np.linspace(300, 400, 100)))
+    much, later = Part(120, 1, 1, {200: 9, 429: 9}), Part(15, 1, 50, {200: 9})
+    assert Overload(much, 4.0, flat, 300, 305, later).problems(usual=60) == []
+    little, slow = Part(120, 1, 1, {200: 9}), Part(15, 1, 70, {200: 9, 429: 2})
+    bad = Overload(little, 30.0, rising, 300, 400, slow).problems(usual=60)
+    firsts = ["Nothing", "An", "Meanwhile", "Later", "From", "It"]
+    assert [problem.split()[0] for problem in bad] == firsts

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.engine import EmptyTextError, Encoder, Engine
+from app.engine import EmptyTextError, Encoder, Encoding, Engine
 from app.engine import engine as engine_module
 from app.engine.batcher import _Batch
 from app.engine.errors import (
@@ -60,28 +60,35 @@ def test_a_full_queue_refuses_and_says_when_to_return(gated: Gated, settings: Se
     engine.close()
 
 
-def test_who_would_wait_too_long_is_refused(gated: Gated, settings: Settings) -> None:
+def test_who_would_wait_too_long_is_refused(
+    gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Engine(gated, settings)
+    monkeypatch.setattr(engine_module, "_FEW_REQUESTS", 2)
+
+    async def admitted(*texts: str) -> Encoding:
+        with engine.admitted():
+            return await engine.encode(texts, trace())
 
     async def scenario() -> None:
         first = await held(engine, gated)
-        waits = asyncio.create_task(engine.encode(SENTENCES[:5], trace()))
+        waiting = [asyncio.create_task(admitted(*SENTENCES[:5]))]
         await until(lambda: engine.queue.tokens)
-        ahead = engine.queue.ahead
-        engine.batcher.tokens_per_second = ahead / 1.9
-        also = asyncio.create_task(engine.encode(["a dog"], trace()))
-        await until(lambda: engine.queue.ahead > ahead)
-        engine.batcher.tokens_per_second = engine.queue.ahead / 2.1
+        engine.batcher.tokens_per_second = engine.queue.ahead / 1.1
+        waiting.append(asyncio.create_task(admitted("a dog")))  # one of few
+        await until(lambda: engine.queue.sentences == 6)
+        engine.batcher.tokens_per_second = engine.queue.ahead / 1.1
         with pytest.raises(OverloadedError) as caught:
-            await engine.encode(["a sea"], trace())
+            await admitted("a sea")
         assert str(caught.value) == (
-            "2.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 2.0: "
-            "try again in 3 s."
+            "1.1 seconds of work are waiting already, and LATTEMIX_MAX_WAIT_SECONDS is 1.0: "
+            "try again in 2 s."
         )
+        engine.batcher.tokens_per_second = engine.queue.ahead / 0.9
+        waiting.append(asyncio.create_task(admitted("a sea")))
+        await until(lambda: engine.queue.sentences == 7)
         gated.gate.set()
-        assert len((await waits).mixtures) == 5
-        await asyncio.gather(first, also)
-        await engine.encode(["a sea"], trace())  # there is room again
+        await asyncio.gather(first, *waiting)
 
     run(scenario)
     engine.close()
