@@ -149,12 +149,12 @@ def _unauthorized(message: str) -> ApiError:
 
 
 def _state(path: Path) -> object:
-    """What changes when a file does, or is replaced."""
+    """What changes when a file does, or who may read it, or it is replaced."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _read(path: Path) -> list[str]:

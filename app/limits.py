@@ -9,6 +9,8 @@ from app.engine.errors import OverloadedError
 from app.errors import ApiError, overloaded, refuse
 from app.settings import Settings
 
+_MUCH = 65_536  # bytes: about as much as a connection takes without waiting
+
 
 class Admission:
     """Counts a request from before its body is read until after it is answered."""
@@ -25,14 +27,19 @@ class Admission:
             return
         begun = False  # the answer
 
-        async def noted(message: Message) -> None:
+        async def until_read(message: Message) -> None:
             nonlocal begun
             begun = True
+            if len(message.get("body", b"")) > _MUCH and not message.get("more_body"):
+                # The server would only take it, and send it when the client reads: before the end,
+                # which follows, it waits until not much is left.
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body"}
             await send(message)
 
         try:
-            with self.engine.admitted():
-                await self.app(scope, self._bounded(receive), noted)
+            with self.engine.admitted(scope["state"]["trace"]):
+                await self.app(scope, self._bounded(receive), until_read)
         except OverloadedError as error:
             await refuse(overloaded(None, error), scope, receive, send)
         except asyncio.CancelledError:

@@ -8,17 +8,22 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.errors import ApiError, answer
 
 MOST_HEADER_BYTES = 65_536
+_HEADER_COST = 64  # bytes that are taken by one, besides its own
+_CHUNK_COST = 8
+_MOST_LEFT = 0.75  # of what was left to be read, at the next look
 
 
 class BoundedHeaders(HttpToolsProtocol):
     """Closes a connection whose request line and headers do not end; uvicorn would keep it all.
 
-    They may be so large, and may take so long, from the connection or the last answer on. So may a
-    client take until it reads on in an answer.
+    They may be so large, and may take so long, from the connection or the last answer on. So long a
+    client may take until it has read a quarter of what is left of an answer, or up to twice that.
     """
 
     seconds = 60.0
-    _header_bytes = 0
+    _header_bytes = 0  # of complete ones
+    _other_bytes = 0  # that are no body
+    _body_bytes = 0
     _in_headers = True
     _just_begun = False
     _since = 0.0  # when the client's turn began
@@ -44,13 +49,32 @@ class BoundedHeaders(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._header_bytes, self._in_headers, self._just_begun = 0, True, True
+        self._header_bytes = self._other_bytes = self._body_bytes = 0
+        self._in_headers = self._just_begun = True
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One is complete, or a trailer, which nobody needs."""
+        self._header_bytes += len(name) + len(value) + _HEADER_COST
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body came."""
+        self._body_bytes += len(body)
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it came."""
+        if not self.transport.is_closing():
+            super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """Its body follows, which is bounded elsewhere."""
         self._in_headers = False
-        super().on_headers_complete()
+        if not self._refused():
+            super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         """It is the client's turn again."""
@@ -58,15 +82,24 @@ class BoundedHeaders(HttpToolsProtocol):
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Count what arrives until the headers are complete."""
+        """Count what arrives besides bodies."""
+        body_bytes = self._body_bytes
         super().data_received(data)
         if self._just_begun:  # in this data, which may hold the end of another request, too
             self._just_begun = False
-        elif self._in_headers:
-            self._header_bytes += len(data)
-        if self._header_bytes > MOST_HEADER_BYTES and not self.transport.is_closing():
+        else:
+            self._other_bytes += len(data) - (self._body_bytes - body_bytes)
+        self._refused()
+
+    def _refused(self) -> bool:
+        """Whether there is too much that is no body."""
+        # Chunks have heads, too: of six bytes at least for one byte of body.
+        other_bytes = self._other_bytes - _CHUNK_COST * self._body_bytes
+        too_much = max(self._header_bytes, other_bytes) > MOST_HEADER_BYTES
+        if too_much and not self.transport.is_closing():
             message = f"The headers are larger than {MOST_HEADER_BYTES:,} bytes."
             self._refuse(b"431 Request Header Fields Too Large", ApiError("TooLarge", message))
+        return too_much
 
     @property
     def _answering(self) -> bool:
@@ -83,7 +116,7 @@ class BoundedHeaders(HttpToolsProtocol):
         """
         unread = self.transport.get_write_buffer_size()
         left = self._since + self.seconds - self.loop.time()
-        if unread and unread >= self._unread:
+        if unread > _MOST_LEFT * self._unread:
             self.transport.abort()  # closing it would wait until all is read
         elif unread or self._answering:
             self._look_in(self.seconds)

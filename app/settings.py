@@ -56,8 +56,8 @@ class Settings(BaseSettings):
     max_characters: int = Field(100_000, ge=1, description="Most characters in one sentence.")
     max_body_bytes: int = Field(4_000_000, ge=1, description="Largest request body, in bytes.")
     max_requests: int = Field(512, ge=1, description="Most requests being worked on at once.")
-    max_waiting_tokens: int = Field(
-        65_536, ge=1, description="Tokens waiting for the model above which requests are refused."
+    max_sentences: int = Field(
+        32_768, ge=1, description="Most sentences being worked on at once, of all requests."
     )
     max_wait_seconds: float = Field(
         1,

@@ -21,6 +21,7 @@ HOST = "127.0.0.1"
 REFUSED = 429
 FAILED = 0  # the status of a request whose connection broke
 _TICK = 0.001  # seconds; what is due within one is sent together, since waking up is costly
+_PATIENCE_SECONDS = 120.0  # without any answer, after which the rest count as failed
 _LONGEST_IDLE = 2.0  # seconds; servers close what is idle longer than some, just as it is used
 
 
@@ -147,8 +148,12 @@ class _Load:
         self._start = self._last = time.perf_counter()
 
     async def _answers(self) -> Answers:
-        if self.requests:
-            await self.done
+        answered = -1
+        while self.requests and not self.done.done() and self._answered > answered:
+            answered = self._answered
+            await asyncio.wait((self.done,), timeout=_PATIENCE_SECONDS)
+        if self.done.done():
+            self.done.result()  # which may be what went wrong
         cpu, elapsed = time.process_time() - self._cpu, self._last - self._start
         for connection in self.free:
             connection.transport.close()

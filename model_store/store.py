@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
@@ -136,8 +136,9 @@ class Store:
     def _sweep(self) -> None:
         """Remove what publishers that were killed left behind."""
         for left in self.root.glob(f"{_STAGING}*"):
-            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another publisher sweeps, too
+                if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
 
     def _unwritable(self, error: OSError) -> StoreError:
         return StoreError(

@@ -19,6 +19,7 @@ from app.engine.tokenization import Tokens
 log = logging.getLogger("lattemix")
 
 _NICENESS = 5
+_LATELY_SECONDS = 0.2  # of running, which say how fast the model is
 
 BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padded tokens, seconds
 
@@ -57,26 +58,34 @@ class Batcher:
             thread.start()
 
     def submit(self, texts: list[Tokens]) -> Ticket:
-        """Let texts wait, except those that others wait for already."""
+        """Let texts wait; those that others wait for already, or that are computed, only once."""
         ticket = Ticket(asyncio.get_running_loop())
-        fresh: list[Sentence] = []
         with self._changed:
             if self.stopped:
                 raise UnavailableError("The service is stopping.")
-            for text in texts:
-                key = key_of(text)
-                sentence = self.flying.get(key)
-                if sentence is None:
-                    sentence = self.flying[key] = Sentence(text, key)
-                    fresh.append(sentence)
-                if sentence not in ticket.awaited:
-                    ticket.awaited.add(sentence)
-                    sentence.tickets.append(ticket)
-                ticket.sentences.append(sentence)
-            if fresh:
-                self.queue.add(fresh)
-                self._changed.notify(len(fresh))
+            try:
+                self._add(ticket, texts)
+            except BaseException:  # no memory: what is half there would be waited for in vain
+                self._deliver(self._give_up(), failed=True)
+                raise
         return ticket
+
+    def _add(self, ticket: Ticket, texts: list[Tokens]) -> None:
+        waiting: list[Sentence] = []
+        for text in texts:
+            key = key_of(text)
+            sentence = self.flying.get(key)
+            fresh = sentence is None
+            if sentence is None:
+                sentence = self.flying[key] = Sentence(text, key)
+            if sentence not in ticket.awaited:
+                ticket.awaited.add(sentence)
+                sentence.tickets.append(ticket)
+                if fresh or self.queue.waits(sentence):
+                    waiting.append(sentence)
+            ticket.sentences.append(sentence)
+        self.queue.add(waiting)
+        self._changed.notify(len(waiting))
 
     def withdraw(self, ticket: Ticket) -> None:
         """Forget a request; sentences that nobody else waits for are not computed."""
@@ -140,15 +149,15 @@ class Batcher:
         try:
             tokens = [sentence.tokens for sentence in batch.sentences]
             mixtures = self.encoder.run(tokens, batch.alone)
+            for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
+                # A copy: the whole batch is in memory of ONNX Runtime's, which it never gives back,
+                # and would be kept until the last of the requests in it is done.
+                sentence.mixture = mixture.copy()
         except BaseException:  # some libraries' panics are no Exception
             self._end(batch)
             self._fail(batch.sentences, again)
             return
         seconds = time.perf_counter() - start
-        for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
-            # A copy: the whole batch is in memory of ONNX Runtime's, which it never gives back, and
-            # would be kept until the last of the requests in it is done.
-            sentence.mixture = mixture.copy()
         self._end(batch)
         self._note(batch, seconds)
         self._deliver(batch.sentences)
@@ -194,7 +203,7 @@ class Batcher:
         if self.queue.sentences:  # one that is small because nothing else waits says little
             rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
             known = self.tokens_per_second or rate
-            self.tokens_per_second = known + (rate - known) / 8
+            self.tokens_per_second = known + (rate - known) * min(1.0, seconds / _LATELY_SECONDS)
         if self._on_batch is not None:
             self._on_batch(len(sentences), tokens, padded, seconds)
 

@@ -127,7 +127,7 @@ class Encoder:
     @classmethod
     def _on(cls, settings: Settings, device: Device) -> "Encoder":
         artifact, reason = choose(Store(settings.store), settings.model, device)
-        return cls(
+        encoder = cls(
             artifact,
             provider=settings.provider,
             threads=settings.threads,
@@ -135,6 +135,9 @@ class Encoder:
             token_budget=settings.token_budget,
             reason=reason,
         )
+        if Artifact.read(artifact.path).manifest != artifact.manifest:  # which was verified
+            raise ArtifactError(f"{artifact.path} was replaced while it was loaded: start again.")
+        return encoder
 
     def encode(self, texts: Sequence[str]) -> Encoding:
         """Return the mixture of every text, in order. Equal texts are computed once.

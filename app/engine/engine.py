@@ -37,8 +37,8 @@ async def _patiently(work: asyncio.Future[T], /) -> T:
 _FRESH_SECONDS = 5.0  # a batch that succeeded so lately shows that the model answers
 _PATIENCE_SECONDS = 5.0  # for one that is run to find out
 _LONGEST_RETRY_SECONDS = 60
-_CHARACTERS_PER_TOKEN = 4  # about, to know what is coming
-_SLICE_CHARACTERS = 100_000  # tokenized at once: some 30 ms
+_SLICE_CHARACTERS = 100_000  # tokenized at once
+_CHARACTERS_PER_SECOND = 3e6  # are tokenized, about
 # Work on so little is done at once: it takes less time than handing it to a thread.
 _FEW_CHARACTERS = 500
 _FEW_SENTENCES = 4
@@ -58,7 +58,8 @@ class Engine:
         self.draining = False  # still answers, but is not ready
         self._settings = settings
         self._requests = 0
-        self._arriving = 0  # tokens, about, of texts that are not tokenized yet
+        self._sentences = 0  # in them
+        self._arriving = 0  # characters that are not tokenized yet
         # Apart, so that what is on its way to the model does not wait for a large answer, and
         # several, so that a small answer does not.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
@@ -75,8 +76,8 @@ class Engine:
         return self.batcher.stopped
 
     @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """A place in the house, or `OverloadedError` at once."""
+    def admitted(self, trace: Trace) -> Iterator[None]:
+        """A place in the house until a request is answered, or `OverloadedError` at once."""
         if self._requests >= self._settings.max_requests:
             raise self._overloaded(f"{self._requests:,} requests", "LATTEMIX_MAX_REQUESTS")
         self._requests += 1
@@ -84,6 +85,14 @@ class Engine:
             yield
         finally:
             self._requests -= 1
+            self._sentences -= trace.held
+
+    def _hold(self, sentences: int, trace: Trace) -> None:
+        """Let sentences, and all that becomes of them, take memory until the request ends."""
+        if self._sentences >= self._settings.max_sentences:
+            raise self._overloaded(f"{self._sentences:,} sentences", "LATTEMIX_MAX_SENTENCES")
+        self._sentences += sentences
+        trace.held += sentences
 
     async def encode(
         self,
@@ -101,11 +110,12 @@ class Engine:
         Raises:
             EmptyTextError: for the first text in which the model finds no words.
             TooLongError: for the first that is too long, if none may be cut.
-            OverloadedError: more tokens wait than may.
+            OverloadedError: too much waits already.
             InferenceError: the model failed.
             UnavailableError: the service stops.
         """
         start = time.perf_counter()
+        self._hold(len(texts), trace)
         keys = [key_of(text, cut) for text in texts]
         mixtures = np.empty((len(texts), *self._shape), np.float32)
         known = await self._recalled(keys, mixtures, wait)
@@ -133,7 +143,7 @@ class Engine:
                     mixtures[place] = sentence.mixture
                 self.cache.keep((keys[i], mixtures[i], described[i]) for i in fresh)
 
-            await self.compute(collect, len(fresh))
+            await self.compute(collect, len(fresh), wait)
         return encoding
 
     async def dissect(
@@ -149,6 +159,7 @@ class Engine:
         They are not remembered: a text has many, and they are seldom asked for again.
         """
         start = time.perf_counter()
+        self._hold(len(texts), trace)
         parsed = await self._read(self.encoder.parse, texts, range(len(texts)), cut, wait)
         tokens = [text.tokens for text in parsed]
         trace.tokenization += time.perf_counter() - start
@@ -178,11 +189,11 @@ class Engine:
         loop = asyncio.get_running_loop()
         return await wait(loop.run_in_executor(self._tokenizing, self.cache.recall, keys, mixtures))
 
-    async def compute(self, job: Callable[[], T], mixtures: int) -> T:
+    async def compute(self, job: Callable[[], T], mixtures: int, wait: Wait = _patiently) -> T:
         """Do other work (scores, JSON) away from the model, and if it is much from the loop."""
         if mixtures <= _FEW_SENTENCES:
             return job()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+        return await wait(asyncio.get_running_loop().run_in_executor(self._pool, job))
 
     async def check(self) -> None:
         """Return if the model answers; raise `UnavailableError` or `InferenceError` if not."""
@@ -243,14 +254,13 @@ class Engine:
 
     @contextmanager
     def _expected(self, texts: Sequence[str]) -> Iterator[None]:
-        """Count the tokens of texts, about, as waiting."""
-        limit = self.encoder.manifest.max_tokens
-        expected = sum(min(len(text) // _CHARACTERS_PER_TOKEN, limit) for text in texts)
-        self._arriving += expected
+        """Count texts as on their way to the model."""
+        characters = sum(map(len, texts))
+        self._arriving += characters
         try:
             yield
         finally:
-            self._arriving -= expected
+            self._arriving -= characters
 
     async def _answered(self, tokens: list[Tokens], trace: Trace, wait: Wait) -> Ticket:
         start = time.perf_counter()
@@ -264,26 +274,19 @@ class Engine:
             trace.queue += max(0.0, time.perf_counter() - start - ticket.inference)
         return ticket
 
-    @property
-    def _waiting(self) -> int:
-        """Tokens that the model has yet to read."""
-        return self.queue.tokens + self._arriving
-
     def _check_room(self) -> None:
-        if self._waiting >= self._settings.max_waiting_tokens:
-            raise self._overloaded(f"{self._waiting:,} tokens", "LATTEMIX_MAX_WAITING_TOKENS")
         seconds = self._seconds_for(self.queue.ahead)
         if seconds > self._settings.max_wait_seconds and self._requests > _FEW_REQUESTS:
             raise self._overloaded(f"{seconds:.1f} seconds of work", "LATTEMIX_MAX_WAIT_SECONDS")
 
     def _seconds_for(self, tokens: int) -> float:
-        """How long the model takes to read them, as far as is known."""
+        """How long it takes to read them, and what comes before, as far as is known."""
         rate = self.batcher.tokens_per_second
-        return tokens / rate if rate else 0.0
+        return self._arriving / _CHARACTERS_PER_SECOND + (tokens / rate if rate else 0.0)
 
     def _overloaded(self, what: str, setting: str) -> OverloadedError:
         """Refuse, and say when what waits now will be done."""
-        seconds = self._seconds_for(self._waiting)
+        seconds = self._seconds_for(self.queue.tokens)
         retry_after = min(max(1, math.ceil(seconds)), _LONGEST_RETRY_SECONDS)
         most = getattr(self._settings, setting.removeprefix("LATTEMIX_").lower())
         return OverloadedError(

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from array import array
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -69,12 +69,11 @@ class Sentence:
 
     mixture: NDArray[np.float32]  # [L, C], or of each token [S, L, C], once computed
 
-    request: "_Request"  # that brought it, once it waits
-
     def __init__(self, tokens: Tokens, key: bytes) -> None:
         self.tokens = tokens
         self.key = key
         self.tickets: list[Ticket] = []
+        self.requests: list[_Request] = []  # in whose turn it may be taken, while it waits
 
     def __len__(self) -> int:
         return len(self.tokens.ids)
@@ -116,8 +115,8 @@ class Queue:
         self._padded = padded
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
-        self._turns: deque[_Request] = deque()  # by whose turn it is
-        self._came: deque[_Request] = deque()  # the same, the oldest first
+        self._turns: OrderedDict[_Request, None] = OrderedDict()  # by whose turn it is
+        self._came: dict[_Request, None] = {}  # the same, the oldest first
         self._by_age = False  # the last turn was the oldest's
         self._round = 0  # tokens that are read if every request has a turn
 
@@ -126,33 +125,42 @@ class Queue:
         """Tokens that are read before a request which comes now has its turn, about."""
         return min(self.tokens, 2 * self._round)  # as many of the oldest, if it has so many
 
+    def waits(self, sentence: Sentence) -> bool:
+        """Whether a sentence does, and is not being computed."""
+        return sentence in self._by_length.get(len(sentence), {})
+
     def add(self, sentences: list[Sentence]) -> None:
-        """Let one request's sentences wait."""
+        """Let one request's sentences wait; some of them may wait for others already."""
+        if not sentences:
+            return
         request = _Request(sentences)
         for sentence in sentences:
-            sentence.request = request
-            self._by_length.setdefault(len(sentence), {})[sentence] = None
-        self.sentences += len(sentences)
-        self.tokens += request.tokens
+            sentence.requests.append(request)
+            if not self.waits(sentence):
+                self._by_length.setdefault(len(sentence), {})[sentence] = None
+                self.sentences += 1
+                self.tokens += len(sentence)
         self._round += self._turn_of(request)
-        self._turns.append(request)
-        self._came.append(request)
+        self._turns[request] = self._came[request] = None
 
     def discard(self, sentence: Sentence) -> bool:
         """Forget a sentence, if it waits; return whether it did."""
-        same = self._by_length.get(len(sentence), {})
-        if sentence not in same:
+        if not self.waits(sentence):
             return False
+        same = self._by_length[len(sentence)]
         del same[sentence]
         if not same:
             del self._by_length[len(sentence)]
         self.sentences -= 1
         self.tokens -= len(sentence)
-        request = sentence.request
-        self._round -= self._turn_of(request)
-        del request.sentences[sentence]
-        request.tokens -= len(sentence)
-        self._round += self._turn_of(request)
+        for request in sentence.requests:
+            self._round -= self._turn_of(request)
+            del request.sentences[sentence]
+            request.tokens -= len(sentence)
+            self._round += self._turn_of(request)
+            if not request.sentences:
+                del self._turns[request], self._came[request]
+        sentence.requests = []
         return True
 
     def _turn_of(self, request: _Request) -> int:
@@ -190,17 +198,17 @@ class Queue:
 
     def _next(self) -> Sentence | None:
         """The first waiting sentence of the request whose turn it is."""
-        oldest = _first(self._came)
-        if oldest is None:
+        if not self._came:
             return None
         self._by_age = not self._by_age
+        oldest = next(iter(self._came))
         if self._by_age:
             return next(iter(oldest.sentences))
-        if self._turns[0] is oldest:  # it has had a turn just now
-            self._turns.rotate(-1)
-        request = _first(self._turns)
-        assert request is not None  # the oldest is among them
-        self._turns.rotate(-1)
+        request = next(iter(self._turns))
+        if request is oldest and len(self._turns) > 1:  # which has turns enough
+            self._turns.move_to_end(request)
+            request = next(iter(self._turns))
+        self._turns.move_to_end(request)
         return next(iter(request.sentences))
 
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:
@@ -210,10 +218,3 @@ class Queue:
             for sentence in self._by_length[length]:
                 if sentence is not first and sentence.tokens.each == first.tokens.each:
                     yield sentence
-
-
-def _first(line: deque[_Request]) -> _Request | None:
-    """The first of which something waits; those before it leave the line."""
-    while line and not line[0].sentences:
-        line.popleft()
-    return line[0] if line else None

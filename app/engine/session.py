@@ -17,8 +17,9 @@ _EXECUTION_PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",
 }
 
-# How a graph says that a tensor's numbers are in another file: the key of an entry of two strings.
-_ELSEWHERE = b"\x0a\x08location\x12"
+# The key under which a graph says in which other file a tensor's numbers are. None of ours has the
+# word, and what is around it could be written in several ways.
+_ELSEWHERE = b"location"
 
 
 class ProviderError(LatteMixError):

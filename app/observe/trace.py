@@ -16,6 +16,7 @@ class Trace:
     queue: float = 0.0
     inference: float = 0.0
     sentences: int = 0
+    held: int = 0  # sentences that take memory until it ends
     tokens: int = 0  # computed for this request: neither remembered nor shared
     cached: int = 0  # sentences answered from memory
     truncated: int = 0

@@ -47,9 +47,12 @@ def json_with(content: dict[str, Any], **long: Iterable[Items]) -> Response:
     """
     written = [dumped(content).removesuffix(b"}")]
     for name, parts in long.items():
-        items = b",".join(dumped(part)[1:-1] for part in parts)
-        written.append(b',"%s":[%s]' % (name.encode(), items))
-    return _response(b"".join(written) + b"}")
+        start = b',"%s":[' % name.encode()
+        for part in parts:
+            written += (start, dumped(part)[1:-1])
+            start = b","
+        written.append(b"]" if start == b"," else start + b"]")
+    return _response(b"".join((*written, b"}")))  # once: it may be long
 
 
 def in_parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:

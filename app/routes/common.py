@@ -98,7 +98,8 @@ class Call:
 
         That goes by how many mixtures are worked on: one for each sentence, unless said.
         """
-        return await self.service.engine.compute(job, mixtures or self.trace.sentences)
+        mixtures = mixtures or self.trace.sentences
+        return await self.service.engine.compute(job, mixtures, self._while_awaited)
 
     def _check(self, name: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
         """Refuse no texts, too many, or too long ones, before the tokenizer sees them."""

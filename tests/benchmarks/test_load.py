@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from benchmarks import load
 from benchmarks.load import FAILED, LoadError, arriving, closed, head_of, post
 
 Answer = Callable[[int], tuple[bytes, float]]  # of the request's number: bytes, after seconds
@@ -130,6 +131,13 @@ def test_a_late_answer_makes_its_request_late_and_not_the_schedule() -> None:
         answers = arriving(port, REQUESTS[:5], np.array([0, 0.05, 0.1, 0.15, 0.2])).check()
     assert answers.seconds[0] >= 0.3
     assert (answers.due + answers.seconds)[1] < answers.seconds[0]
+
+
+def test_what_is_never_answered_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_PATIENCE_SECONDS", 0.2)
+    with serving(lambda number: (response(), 1.0 if number == 2 else 0)) as (port, _):
+        answers = closed(port, REQUESTS[:3], clients=1)
+    assert answers.status.tolist() == [200, 200, FAILED]
 
 
 def test_reading_a_head() -> None:

@@ -60,7 +60,8 @@ def test_everyone_gets_their_own_answer_and_all_are_counted(store: Store) -> Non
     settings = Settings(store=store.root, model="tiny")
     expected = asyncio.run(asked_alone(settings, asked))
     # Room for few: what is remembered is forgotten again all the time.
-    with serving(store, LATTEMIX_CACHE_BYTES="20000") as (_, url):
+    patient = {"LATTEMIX_CACHE_BYTES": "20000", "LATTEMIX_MAX_WAIT_SECONDS": "60"}
+    with serving(store, **patient) as (_, url):
         answers = asyncio.run(asked_together(url, asked, chance))
         assert len(answers) == CLIENTS * EACH - LEAVING
         wrong = [asked[place] for place in answers if not same(answers[place], expected[place])]

@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import numpy as np
@@ -117,10 +117,71 @@ def test_a_client_that_never_reads_its_answer_is_let_go(
         client.sendall(
             posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
         )
-        eventually(lambda: server.server_state.total_requests)
-        (connection,) = server.server_state.connections
-        assert connection.transport.get_write_buffer_size() > 0
+        (connection,) = eventually(lambda: server.server_state.connections)
+        eventually(lambda: connection.transport.get_write_buffer_size())
+        assert server._engine._requests == server._engine._sentences == 1  # until it is read
         eventually(lambda: not server.server_state.connections)
+        eventually(lambda: not server._engine._requests)
+        assert server._engine._sentences == 0
+
+
+def test_a_client_that_reads_next_to_nothing_is_let_go(
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
+    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
+    with served(settings) as (server, url), connect(url) as client:
+        body = b'{"inputs": "a dog"}'
+        client.sendall(
+            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
+        )
+        eventually(lambda: server._engine._requests)
+        with suppress(ConnectionError):
+            eventually(lambda: client.recv(1000) and not server._engine._requests)
+        eventually(lambda: not server.server_state.connections)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"a: b\r\n" * 5000, b"a: " + b"b" * 80_000, b"".join(b"%d:\r\n" % n for n in range(9000))],
+    ids=["trailers", "one without end", "short ones"],
+)
+def test_trailers_are_bounded_and_not_kept(open_settings: Settings, rest: bytes) -> None:
+    begin = b"GET /health HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+    with served(open_settings) as (server, url), connect(url) as client:
+        client.sendall(begin)
+        (connection,) = eventually(lambda: server.server_state.connections)
+        eventually(lambda: connection.headers)
+        before = len(connection.headers)
+        with suppress(ConnectionError):
+            for start in range(0, len(rest), 4000):
+                client.sendall(rest[start : start + 4000])
+                time.sleep(0.001)
+        eventually(lambda: not server.server_state.connections)
+        assert len(connection.headers) == before
+
+
+def test_many_headers_at_once_are_refused(open_settings: Settings) -> None:
+    many = b"".join(b"a%d:\r\n" % number for number in range(2000))
+    with served(open_settings) as (_, url), connect(url) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n" + many + b"\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 431 ")
+        with suppress(ConnectionError):
+            assert client.recv(1000) == b""
+
+
+def test_a_body_in_tiny_chunks_is_taken(open_settings: Settings) -> None:
+    body = b'{"inputs": "%s"}' % (b"dog " * 5000)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    head = posted("/embed", b"", length=0).replace(
+        b"content-length: 0", b"transfer-encoding: chunked"
+    )
+    with served(open_settings) as (_, url), connect(url) as client:
+        client.sendall(head)
+        for start in range(0, len(chunks), 5000):
+            client.sendall(chunks[start : start + 5000])
+        client.sendall(b"0\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_client_that_reads_slowly_gets_all_of_its_answer(

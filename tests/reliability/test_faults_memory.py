@@ -54,7 +54,8 @@ def test_a_tokenizer_that_fails_fails_that_request_only(
             answer = httpx.post(f"{url}/embed", json={"inputs": "dog " * words}, timeout=PATIENCE)
             assert answer.status_code == 500
         similar(url)
-        assert (server._engine._requests, server._engine._arriving) == (0, 0)
+        engine = server._engine
+        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
         assert counted(url).total("lattemix_requests_total", "/embed", "500") == 1
 
 

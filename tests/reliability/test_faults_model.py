@@ -63,8 +63,9 @@ def test_a_batch_that_cannot_be_taken_fails_what_waits(
     gated: Gated,
     fault: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def none(token_budget: int) -> None:
+    def none() -> None:
         raise fault
 
     async def scenario() -> None:
@@ -76,6 +77,28 @@ def test_a_batch_that_cannot_be_taken_fails_what_waits(
         assert len((await asyncio.wait_for(first, PATIENCE)).mixtures) == 1  # it had been taken
         with pytest.raises(InferenceError):
             await asyncio.wait_for(waits, PATIENCE)
+        assert len((await engine.encode(["a dog", "a sea"], trace())).mixtures) == 2
+
+    run(scenario)
+    assert fault.__name__ in caplog.text
+    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
+    engine: Engine, gated: Gated, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(sentences: object) -> None:
+        raise fault
+
+    async def scenario() -> None:
+        first = await held(engine, gated)
+        monkeypatch.setattr(engine.queue, "add", full)
+        with pytest.raises(fault):
+            engine.batcher.submit(gated.tokenize(["a dog"]))
+        gated.gate.set()
+        with pytest.raises(InferenceError):
+            await asyncio.wait_for(first, PATIENCE)
         assert len((await engine.encode(["a dog", "a sea"], trace())).mixtures) == 2
 
     run(scenario)

@@ -37,7 +37,7 @@ def test_killed_under_load_it_is_back_on_the_same_port(store: Store) -> None:
 
             return await asyncio.gather(*map(ask, range(200)))
 
-    with serving(store) as (process, url):
+    with serving(store, LATTEMIX_MAX_WAIT_SECONDS="60") as (process, url):
         before = similar(url)
         statuses = asyncio.run(load(process, url))
         assert process.wait(PATIENCE) == -signal.SIGKILL

@@ -17,7 +17,6 @@ from tests.reliability.questions import Question, questions, same
 from tests.reliability.test_concurrency import asked_alone
 
 CLIENTS, EACH = 100, 3  # questions, one after the other
-WAITING_TOKENS = 400  # that may; a question has some 60
 TOKEN_SECONDS = 2e-4  # that each takes longer
 
 
@@ -47,20 +46,21 @@ def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "most"),
-    [("max_waiting_tokens", WAITING_TOKENS), ("max_wait_seconds", 0.1), ("max_requests", 10)],
+    [("max_sentences", 50), ("max_wait_seconds", 0.1), ("max_requests", 10)],
 )
 def test_what_is_too_much_is_refused_and_all_else_answered(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: str, most: float
 ) -> None:
     asked = questions(CLIENTS * EACH, random.Random(5))
-    settings = open_settings.model_copy(update={"cache_bytes": 0, limit: most})
+    settings = open_settings.model_copy(update={"cache_bytes": 0, "threads": 1, limit: most})
     expected = asyncio.run(asked_alone(open_settings, asked))
     slow_down(monkeypatch)
     with served(settings) as (server, url):
         answers = asyncio.run(asked_by_all(url, asked))
         similar(url)  # at once, since all are answered
         found = counted(url)
-        assert (server._engine._requests, server._engine._arriving) == (0, 0)
+        engine = server._engine
+        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
     refused = [answer for answer in answers if answer.status_code == 429]
     assert len(asked) > len(refused) > len(asked) / 4
     for answer in refused:

@@ -47,7 +47,7 @@ def ask_everything(url: str) -> set[int]:
                     f"/embed?q={WORD}", content=content, headers={"content-type": JSON}
                 )
                 statuses.add(answer.status_code)
-            statuses.add(client.get(f"/{WORD}?{WORD}={key}").status_code)
+            statuses.add(client.get(f"/nowhere?{WORD}={key}").status_code)
     with connect(url) as leaving:  # in the midst of it
         leaving.sendall(posted("/embed", json.dumps({"inputs": WORD}).encode(), length=999))
     with connect(url) as nonsense:

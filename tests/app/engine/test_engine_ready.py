@@ -64,7 +64,7 @@ def test_a_model_that_hangs_is_not_ready(engine: Engine, gated: Gated) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_full_queue_that_hangs_is_not_ready(gated: Gated, settings: Settings) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_waiting_tokens": 1}))
+    engine = Engine(gated, settings.model_copy(update={"max_sentences": 2}))
 
     async def scenario() -> None:
         first = await held(engine, gated)

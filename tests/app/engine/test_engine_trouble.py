@@ -41,19 +41,24 @@ def test_what_a_client_left_behind_is_not_computed(engine: Engine, gated: Gated)
     run(scenario)
 
 
-def test_a_full_queue_refuses_and_says_when_to_return(gated: Gated, settings: Settings) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_waiting_tokens": 10}))
+def test_a_full_house_refuses_and_says_when_to_return(gated: Gated, settings: Settings) -> None:
+    engine = Engine(gated, settings.model_copy(update={"max_sentences": 6}))
 
     async def scenario() -> None:
-        first = await held(engine, gated)
-        waits = asyncio.create_task(engine.encode(SENTENCES[:5], trace()))  # once in, all of it
-        await until(lambda: engine.queue.tokens > 10)
-        with pytest.raises(OverloadedError, match="LATTEMIX_MAX_WAITING_TOKENS is 10") as caught:
-            await engine.encode(["a dog"], trace())
-        assert 1 <= caught.value.retry_after <= 60
-        gated.gate.set()
-        await first
-        assert len((await waits).mixtures) == 5
+        first = await held(engine, gated)  # one sentence, which nobody lets go
+        entered = trace()
+        with engine.admitted(entered):
+            waits = asyncio.create_task(engine.encode(SENTENCES[:7], entered))  # once in, all of it
+            await until(lambda: engine.queue.sentences == 7)
+            with pytest.raises(OverloadedError, match="LATTEMIX_MAX_SENTENCES is 6") as caught:
+                await engine.encode(["a dog"], trace())
+            assert str(caught.value).startswith("8 sentences are waiting already")
+            assert 1 <= caught.value.retry_after <= 60
+            gated.gate.set()
+            await first
+            assert len((await waits).mixtures) == 7
+            with pytest.raises(OverloadedError):  # until it is answered
+                await engine.encode(["a dog"], trace())
         await engine.encode(["a dog"], trace())  # there is room again
 
     run(scenario)
@@ -67,8 +72,9 @@ def test_who_would_wait_too_long_is_refused(
     monkeypatch.setattr(engine_module, "_FEW_REQUESTS", 2)
 
     async def admitted(*texts: str) -> Encoding:
-        with engine.admitted():
-            return await engine.encode(texts, trace())
+        entered = trace()
+        with engine.admitted(entered):
+            return await engine.encode(texts, entered)
 
     async def scenario() -> None:
         first = await held(engine, gated)
@@ -116,7 +122,7 @@ def test_retry_after_is_how_long_the_queue_will_take(engine: Engine) -> None:
     engine.batcher.tokens_per_second = 100.0
     engine.batcher.queue = SimpleNamespace(tokens=1234)  # type: ignore[assignment]
     assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 13
-    engine._arriving = 700
+    engine._arriving = 20_000_000  # characters
     assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 20
     engine.queue.tokens = 10**6
     assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 60
@@ -125,9 +131,9 @@ def test_retry_after_is_how_long_the_queue_will_take(engine: Engine) -> None:
 def test_too_many_requests_are_refused(gated: Gated, settings: Settings) -> None:
     engine = Engine(gated, settings.model_copy(update={"max_requests": 2}))
     overloaded = pytest.raises(OverloadedError, match="LATTEMIX_MAX_REQUESTS is 2")
-    with engine.admitted(), engine.admitted(), overloaded:
-        engine.admitted().__enter__()
-    with engine.admitted():
+    with engine.admitted(trace()), engine.admitted(trace()), overloaded:
+        engine.admitted(trace()).__enter__()
+    with engine.admitted(trace()):
         pass
     engine.close()
 
@@ -259,7 +265,7 @@ def test_what_was_dropped_at_the_last_moment_can_be_asked_for_again(
 def test_texts_that_are_being_tokenized_count_as_waiting(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_waiting_tokens": 30}))
+    engine = Engine(gated, settings.model_copy(update={"max_wait_seconds": 1e-5}))
     proceed, tokenize = threading.Event(), gated.tokenize
     parts: list[int] = []
 
@@ -271,10 +277,11 @@ def test_texts_that_are_being_tokenized_count_as_waiting(
     monkeypatch.setattr(gated, "tokenize", slow)
     monkeypatch.setattr(engine_module, "_FEW_CHARACTERS", 0)
     monkeypatch.setattr(engine_module, "_SLICE_CHARACTERS", 100)
+    monkeypatch.setattr(engine_module, "_FEW_REQUESTS", -1)
 
     async def scenario() -> None:
         large = asyncio.create_task(engine.encode(["dog " * 20, "sea " * 20, "a", " "], trace()))
-        await until(lambda: engine._arriving == 32)  # no more than is read of them
+        await until(lambda: engine._arriving == 162)
         with pytest.raises(OverloadedError):
             await engine.encode(["a dog"], trace())
         proceed.set()

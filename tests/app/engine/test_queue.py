@@ -148,7 +148,8 @@ def test_what_nobody_wants_any_more_is_not_taken() -> None:
 def test_every_sentence_is_taken_once_within_the_budget(
     requests: list[list[int]], budget: int, overhead: int, chance: random.Random
 ) -> None:
-    queue, waiting = Queue(budget, overhead=overhead), set()
+    queue = Queue(budget, overhead=overhead)
+    waiting: set[Sentence] = set()
     taken: list[Sentence] = []
 
     def take() -> bool:
@@ -159,7 +160,8 @@ def test_every_sentence_is_taken_once_within_the_budget(
 
     for request in requests:
         new = sentences(*request)
-        queue.add(new)
+        shared = [sentence for sentence in waiting if queue.waits(sentence)]
+        queue.add([*new, *chance.sample(shared, min(len(shared), 2))])
         for sentence in new:
             if chance.random() < 0.2:
                 queue.discard(sentence)
@@ -171,4 +173,16 @@ def test_every_sentence_is_taken_once_within_the_budget(
         pass
     assert len(taken) == len(set(taken))
     assert set(taken) == waiting
-    assert (queue.sentences, queue.tokens) == (0, 0)
+    assert (queue.sentences, queue.tokens, queue.ahead) == (0, 0, 0)
+    assert not queue._turns
+    assert not queue._came
+
+
+def test_a_sentence_may_be_taken_in_the_turn_of_everyone_who_wants_it() -> None:
+    queue = Queue(20)
+    large = sentences(*range(10, 20))
+    queue.add(large)
+    queue.add([large[-1]])  # which would be the last
+    assert queue.sentences == 10
+    assert large[-1] in [*queue.take(), *queue.take()]
+    assert (queue.sentences, len(queue._turns)) == (8, 1)
