@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
+from app import keys as keys_module
 from app.keys import OPEN, Keys, RequireKey
 from app.observe import Metrics, Observe
 from app.settings import Settings, load_settings
@@ -300,6 +301,28 @@ def test_a_file_that_becomes_unusable_changes_nothing_and_is_said_to_be(
     assert said.startswith("LATTEMIX_API_KEYS_FILE")
     assert said.endswith("The keys that were read before stay in force.")
     file.write_text("second\n")
+    clock(1.5)
+    assert keys.find("second")
+    assert not keys.find("first")
+
+
+def test_a_file_that_becomes_readable_is_read(
+    tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("first\n")
+    keys = Keys((), file)
+    read = keys_module._read
+
+    def forbidden(path: Path) -> list[str]:
+        raise LatteMixError("LATTEMIX_API_KEYS_FILE cannot be read: Permission denied.")
+
+    monkeypatch.setattr(keys_module, "_read", forbidden)
+    file.write_text("second\n")
+    clock(1.5)
+    assert keys.find("first")
+    monkeypatch.setattr(keys_module, "_read", read)
+    file.chmod(0o600)
     clock(1.5)
     assert keys.find("second")
     assert not keys.find("first")

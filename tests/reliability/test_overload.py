@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 import time
 from typing import Any
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from app.engine.session import Session
 from app.settings import Settings
+from tests.app.conftest import failure
+from tests.conftest import SENTENCES
 from tests.reliability.conftest import PATIENCE, counted, served, similar
 from tests.reliability.questions import Question, questions, same
 from tests.reliability.test_concurrency import asked_alone
@@ -42,6 +45,27 @@ def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
         return run(session, ids, *rest)
 
     monkeypatch.setattr(Session, "run", slowly)
+
+
+def test_scoring_that_takes_too_long_is_given_up(
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of sentences that are remembered, and so wait for no model."""
+    finish = threading.Event()
+
+    def slowly(*arguments: object) -> None:
+        assert finish.wait(PATIENCE)
+
+    monkeypatch.setattr("app.routes.rank.matrix", slowly)
+    settings = open_settings.model_copy(update={"request_timeout": 0.3})
+    asked = {"query": SENTENCES[0], "texts": SENTENCES[1:7]}
+    with served(settings) as (server, url):
+        for _ in range(6):  # more than there are threads
+            late = httpx.post(f"{url}/rerank", json=asked, timeout=PATIENCE)
+            assert failure(late)[:2] == (504, "Timeout")
+        assert (server._engine._requests, server._engine._sentences) == (0, 0)
+        similar(url)
+        finish.set()
 
 
 @pytest.mark.parametrize(

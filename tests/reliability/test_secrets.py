@@ -26,7 +26,7 @@ ASKED = [
     ("/similarity", {"pairs": [[WORD]]}),
     ("/explain", {"pair": [WORD, f"the {WORD}"]}),
     ("/rank", {"query": WORD, "candidates": [f"some {WORD}", "a dog"]}),
-    ("/rerank", {"query": WORD, "documents": [WORD]}),
+    ("/rerank", {"query": WORD, "texts": [WORD]}),
     ("/matrix", {"inputs": [WORD, f"no {WORD}"]}),
     ("/v1/embeddings", {"input": WORD, "model": WORD}),
 ]

@@ -1,7 +1,9 @@
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -289,6 +291,24 @@ def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatc
     encoder = Encoder.load(settings)
     assert options == [(3, ["CPUExecutionProvider"])]
     assert encoder.token_budget == 7
+
+
+def test_a_model_that_is_replaced_while_it_is_loaded_is_not_served(
+    store: Store, artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Store(tmp_path)
+    shutil.copytree(store.root / "tiny", tmp_path / "tiny")
+    load = encoder_module.Tokenizer
+
+    def slowly(*arguments: object) -> object:
+        artifact.manifest.model_copy(update={"created": datetime.now(UTC)}).write(
+            copy.open("tiny:fp32").path
+        )
+        return load(*arguments)
+
+    monkeypatch.setattr(encoder_module, "Tokenizer", slowly)
+    with pytest.raises(ArtifactError, match="was replaced while it was loaded: start again"):
+        Encoder.load(Settings(store=tmp_path, model="tiny", provider="cpu"))
 
 
 def test_all_cores_are_for_what_is_long_or_comes_soon(
