@@ -93,7 +93,7 @@ class BoundedHeaders(HttpToolsProtocol):
 
     def _refused(self) -> bool:
         """Whether there is too much that is no body."""
-        # Chunks have heads, too: of six bytes at least for one byte of body.
+        # Chunks have heads and ends, too: five bytes at least, if for a single byte of body.
         other_bytes = self._other_bytes - _CHUNK_COST * self._body_bytes
         too_much = max(self._header_bytes, other_bytes) > MOST_HEADER_BYTES
         if too_much and not self.transport.is_closing():
