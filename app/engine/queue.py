@@ -116,7 +116,7 @@ class Queue:
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
         self._turns: OrderedDict[_Request, None] = OrderedDict()  # by whose turn it is
-        self._came: dict[_Request, None] = {}  # the same, the oldest first
+        self._came: OrderedDict[_Request, None] = OrderedDict()  # the same, the oldest first
         self._by_age = False  # the last turn was the oldest's
         self._round = 0  # tokens that are read if every request has a turn
 
