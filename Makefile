@@ -31,7 +31,7 @@ serve: $(VENV)/.serve $(ARTIFACT)
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
 test: $(VENV)/.dev $(ARTIFACT)
-	$(BIN)/pytest --cov
+	$(BIN)/pytest -m "not browser" --cov
 
 # Debian's Chromium where that can be installed, and playwright's own elsewhere.
 test-browser: $(VENV)/.browser $(ARTIFACT)
