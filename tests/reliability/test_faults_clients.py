@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import numpy as np
@@ -106,17 +106,24 @@ def test_a_body_that_nobody_asked_for_has_its_time(hurried: tuple[_Server, str])
     assert said.startswith(b"HTTP/1.1 200 ")
 
 
+@contextmanager
+def much_asked(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[_Server, socket.socket]]:
+    """A server in a hurry, and a client that has asked for a large answer."""
+    settings = settings.model_copy(update={"request_timeout": HURRIED})
+    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
+    with served(settings) as (server, url), connect(url) as client:
+        asked = posted("/embed", b'{"inputs": "a dog"}')
+        client.sendall(asked.replace(b"host:", b"accept: application/x-npy\r\nhost:"))
+        yield server, client
+
+
 def test_a_client_that_never_reads_its_answer_is_let_go(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing its connection would wait for it, with all of the answer in memory."""
-    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
-    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
-    with served(settings) as (server, url), connect(url) as client:
-        body = b'{"inputs": "a dog"}'
-        client.sendall(
-            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
-        )
+    with much_asked(open_settings, monkeypatch) as (server, _):
         (connection,) = eventually(lambda: server.server_state.connections)
         eventually(lambda: connection.transport.get_write_buffer_size())
         assert server._engine._requests == server._engine._sentences == 1  # until it is read
@@ -128,13 +135,7 @@ def test_a_client_that_never_reads_its_answer_is_let_go(
 def test_a_client_that_reads_next_to_nothing_is_let_go(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
-    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
-    with served(settings) as (server, url), connect(url) as client:
-        body = b'{"inputs": "a dog"}'
-        client.sendall(
-            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
-        )
+    with much_asked(open_settings, monkeypatch) as (server, client):
         eventually(lambda: server._engine._requests)
         with suppress(ConnectionError):
             eventually(lambda: client.recv(1000) and not server._engine._requests)
@@ -187,13 +188,7 @@ def test_a_body_in_tiny_chunks_is_taken(open_settings: Settings) -> None:
 def test_a_client_that_reads_slowly_gets_all_of_its_answer(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = open_settings.model_copy(update={"request_timeout": HURRIED})
-    monkeypatch.setattr("app.routes.embed.npy", lambda array: Response(bytes(LARGE)))
-    with served(settings) as (_, url), connect(url) as client:
-        body = b'{"inputs": "a dog"}'
-        client.sendall(
-            posted("/embed", body).replace(b"host:", b"accept: application/x-npy\r\nhost:")
-        )
+    with much_asked(open_settings, monkeypatch) as (_, client):
         read, pauses = 0, 0
         while part := client.recv(1_000_000):
             read += len(part)
