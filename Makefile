@@ -17,7 +17,7 @@ export LATTEMIX_STORE := $(abspath $(STORE))
 
 help:
 	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
-	@echo "make test    run every test"
+	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
