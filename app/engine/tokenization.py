@@ -1,5 +1,6 @@
 """Text to token ids, cut at the model's limit, and honest about the cut."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 import tokenizers
 
-from app.engine.errors import TextError
+from app.engine.errors import InferenceError, TextError
 from model_store import ArtifactError
+
+log = logging.getLogger("lattemix")
 
 T = TypeVar("T")
 
@@ -72,7 +75,7 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
         """Tokenize texts, many in parallel and without the GIL; `cut` is the side that loses."""
-        with _unicode():
+        with _failing_clearly():
             if len(texts) <= _FEW:
                 encodings = [self._tokenizer.encode(text) for text in texts]
             else:
@@ -81,7 +84,7 @@ class Tokenizer:
 
     def parse(self, text: str, cut: Side = "right") -> Parsed:
         """Tokenize a text, and say where each token stands in it."""
-        with _unicode():
+        with _failing_clearly():
             encoding = self._tokenizer.encode(text)
         parts = zip(
             encoding.tokens,
@@ -119,12 +122,18 @@ class Tokenizer:
 
 
 @contextmanager
-def _unicode() -> Iterator[None]:
-    """Say what is wrong with a lone surrogate, of which the Rust side makes a TypeError."""
+def _failing_clearly() -> Iterator[None]:
+    """Make errors of ours of what the Rust side raises."""
     try:
         yield
     except TypeError:
         raise TextError("A text is not valid Unicode: it holds a lone surrogate.") from None
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as panic:
+        # Only the type: what Rust says when it panics can quote the text.
+        log.error("The tokenizer failed: %s", type(panic).__name__)
+        raise InferenceError from None
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

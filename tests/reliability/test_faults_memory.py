@@ -4,6 +4,7 @@ import os
 import resource
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -38,25 +39,34 @@ def test_no_memory_for_a_batch_fails_that_request_only(
 
 
 @pytest.mark.parametrize("words", [2, 2000], ids=["on the loop", "in a thread"])
-@pytest.mark.parametrize("fault", [MemoryError, PanicError, SystemExit])
+@pytest.mark.parametrize(
+    ("fault", "status"), [(MemoryError, 500), (PanicError, 424), (SystemExit, 500)]
+)
 def test_a_tokenizer_that_fails_fails_that_request_only(
     open_settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     fault: type[BaseException],
+    status: int,
     words: int,
 ) -> None:
-    def broken(*texts: object) -> None:
-        raise fault
+    def broken(text: str) -> None:
+        raise fault(text)
 
     with served(open_settings) as (server, url):
         with monkeypatch.context() as context:
-            context.setattr(server._engine.encoder, "tokenize", broken)
+            rust = SimpleNamespace(encode=broken)
+            context.setattr(server._engine.encoder._tokenizer, "_tokenizer", rust)
             answer = httpx.post(f"{url}/embed", json={"inputs": "dog " * words}, timeout=PATIENCE)
-            assert answer.status_code == 500
+            assert answer.status_code == status
+            if fault is PanicError:
+                assert failure(answer)[1] == "Backend"
+                assert "The tokenizer failed: PanicError" in caplog.text
+                assert "dog" not in caplog.text
         similar(url)
         engine = server._engine
         assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
-        assert counted(url).total("lattemix_requests_total", "/embed", "500") == 1
+        assert counted(url).total("lattemix_requests_total", "/embed", str(status)) == 1
 
 
 def said(url: str, request: bytes) -> bytes:
