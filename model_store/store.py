@@ -18,7 +18,7 @@ from model_store.manifest import NAME_PATTERN, Artifact, Precision
 PRECISIONS = cast(tuple[Precision, ...], get_args(Precision))
 
 _STAGING = ".staging-"
-_STALE_SECONDS = 3600
+_STALE_SECONDS = 24 * 3600  # longer than any export takes, and than clocks jump
 
 # Linux's renameat2(2): relative to the working directory, and exchange the two names.
 _HERE, _EXCHANGE = -100, 2

@@ -167,8 +167,9 @@ def test_what_a_killed_publisher_left_is_swept_once_it_is_old(tmp_path: Path) ->
     for left in (fresh, stale):
         left.mkdir()
         (left / "half").write_text("half")
-    hours_ago = time.time() - 7200
-    os.utime(stale, (hours_ago, hours_ago))
+    now = time.time()
+    os.utime(fresh, (now - 12 * 3600, now - 12 * 3600))
+    os.utime(stale, (now - 48 * 3600, now - 48 * 3600))
     store = Store(tmp_path)
     assert store.entries() == []
     publish(store, "x")
