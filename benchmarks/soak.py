@@ -23,7 +23,7 @@ from benchmarks.stage import Stage, ask_similarity, embed, serve
 from benchmarks.watch import Sample, Watch
 
 RESULTS = Path(__file__).parent / "results"
-CLIENTS = 16  # that measure the capacity
+CLIENTS, CAPACITY_TURNS = 16, 3  # that measure the capacity
 LOAD, TOO_MUCH = 0.5, 3.0  # of it
 PART_SECONDS = 20.0  # requests that are written down at once, and have a p99 of their own
 OVERLOAD_SECONDS = 120.0
@@ -121,9 +121,14 @@ def wrong(parts: Sequence[Part]) -> list[str]:
 
 
 def _capacity(stage: Stage, server: Server) -> float:
-    """Mixed requests a second that clients without a pause are answered."""
-    sent = list(requests("soak capacity", 1500))
-    return stage.closed(server, sent, CLIENTS).rate
+    """Mixed requests a second that clients without a pause are answered, at its best.
+
+    Other programs can only make it look slower, and what is then called too much would not be.
+    """
+    return max(
+        stage.closed(server, list(requests(f"soak capacity {turn}", 1500)), CLIENTS).rate
+        for turn in range(CAPACITY_TURNS)
+    )
 
 
 def _soak(stage: Stage, server: Server, rate: float, seconds: float, watch: Watch) -> list[Part]:
