@@ -207,6 +207,14 @@ def test_nginx_takes_no_more_headers_than_the_service() -> None:
     assert int(number) * int(size.removesuffix("k")) * 1024 == MOST_HEADER_BYTES
 
 
+def test_no_address_has_all_of_nginxs_connections() -> None:
+    zone, most = directive("limit_conn").split()
+    assert f"zone={zone}:" in directive("limit_conn_zone")
+    workers, each = directive("worker_processes"), directive("worker_connections")
+    assert 4 * int(most) == int(workers) * int(each)
+    assert f"{most} requests from this address" in NGINX
+
+
 def test_nginx_hides_the_metrics() -> None:
     assert re.search(r"location = /metrics \{\s*return 404;\s*\}", NGINX)
 
@@ -221,7 +229,7 @@ def test_nginx_logs_neither_query_strings_nor_bodies() -> None:
 
 def test_what_nginx_answers_itself_has_the_services_shape() -> None:
     answers = re.findall(r"return (\d+) '(.*)';", NGINX)
-    assert len(answers) == 8
+    assert len(answers) == 9
     known = {(kind.status, error_type) for error_type, kind in ERRORS.items()}
     known |= {(431, "TooLarge"), (400, "Validation")}  # headers, and what is no HTTP
     for status, body in answers:
