@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import uvicorn
@@ -18,6 +17,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
+from app.accept import BACKLOG, Acceptor
 from app.engine import Engine
 from app.observe import logs
 from app.protocol import BoundedHeaders
@@ -25,7 +25,6 @@ from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
-_BACKLOG = 2048
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by itself
 _TRIM_SECONDS = 30.0
 _LAST_ARRIVALS_SECONDS = 0.5
@@ -91,10 +90,12 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._engine: Engine = app.state.service.engine
         self._settings = settings
+        self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])  # it is to accept from none of them itself
         if self.started and sockets:
+            self._acceptors = [Acceptor(listener, self._protocol) for listener in sockets]
             host, port = sockets[0].getsockname()[:2]
             page = "/" if self._settings.playground else "/docs"
             print(_things_to_try(host, port, page), file=sys.stderr, flush=True)
@@ -113,14 +114,10 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, finish what was accepted, and answer 503 to what takes too long."""
-        loop = asyncio.get_running_loop()
-        connected = [client for listener in sockets or [] for client in _waiting(listener)]
-        for server in self.servers:
-            server.close()
-        for client in connected:
-            with suppress(OSError):  # it has left
-                await loop.connect_accepted_socket(self._protocol, client)
+        for acceptor in self._acceptors:
+            await acceptor.close()
         await asyncio.sleep(_LAST_ARRIVALS_SECONDS)  # what has connected has sent its request
+        loop = asyncio.get_running_loop()
         given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
         await super().shutdown(sockets)
         given_up.cancel()
@@ -150,14 +147,6 @@ class _ClosesWhileDraining:
         await self._app(scope, receive, closing)
 
 
-def _waiting(listener: socket.socket) -> Iterator[socket.socket]:
-    """Clients that are connected, as far as they know, and would be cut off with the listener."""
-    listener.setblocking(False)
-    with suppress(OSError):  # nobody is left, or there are no descriptors for them
-        while True:
-            yield listener.accept()[0]
-
-
 def _bind(settings: Settings) -> socket.socket:
     """Bind the address, or say what stands in the way."""
     try:
@@ -175,7 +164,7 @@ def _bind(settings: Settings) -> socket.socket:
 def _listen(listener: socket.socket, settings: Settings) -> None:
     """Be there for clients; another may have become so meanwhile."""
     try:
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise _cannot_listen(settings, error) from error
 

@@ -86,6 +86,7 @@ def test_nothing_accepted_is_lost_at_sigterm(store: Store) -> None:
 def in_a_thread(settings: Settings) -> Iterator[tuple[_Server, str]]:
     """A server that can be told to stop, and its URL."""
     app, listener = create_app(settings), _bind(settings)
+    _listen(listener, settings)
     server = _Server(app, settings)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()

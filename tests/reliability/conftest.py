@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.run import _bind, _Server
+from app.run import _bind, _listen, _Server
 from app.server import create_app
 from app.settings import Settings
 from model_store import Store
@@ -32,6 +32,7 @@ def open_settings(store: Store) -> Settings:
 def served(settings: Settings) -> Iterator[tuple[_Server, str]]:
     """A server in a thread, whose insides can be reached, and its URL once it listens."""
     listener = _bind(settings)
+    _listen(listener, settings)
     server = _Server(create_app(settings), settings)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()

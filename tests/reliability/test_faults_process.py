@@ -106,6 +106,7 @@ def test_a_model_that_is_replaced_is_served_from_the_next_start_on(private_store
 
 
 def test_without_descriptors_it_goes_on_with_whom_it_has(store: Store) -> None:
+    """Those who come then wait until somebody leaves."""
     with serving(store) as (process, url), httpx.Client(base_url=url, timeout=PATIENCE) as known:
         assert known.get("/health").status_code == 200
         used = len(os.listdir(f"/proc/{process.pid}/fd"))
