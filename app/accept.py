@@ -40,7 +40,7 @@ class Acceptor:
             while True:
                 self._take()
         self._listener.close()
-        await asyncio.gather(*self._arriving)
+        await asyncio.gather(*self._arriving, return_exceptions=True)
 
     def _begin(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
