@@ -9,8 +9,8 @@ from contextlib import suppress
 log = logging.getLogger("lattemix")
 
 BACKLOG = 2048
-_AT_ONCE = 64
-_PAUSE_SECONDS = 1.0
+_AT_ONCE = 64  # before those who are here have a turn again
+_PAUSE_SECONDS = 0.1
 
 
 class Acceptor:
@@ -27,6 +27,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._arriving: set[asyncio.Task[None]] = set()
         self._later: asyncio.TimerHandle | None = None
+        self._full = False  # and the log says so
         listener.setblocking(False)
         listener.listen(BACKLOG)
         self._begin()
@@ -50,11 +51,13 @@ class Acceptor:
             for _ in range(_AT_ONCE):
                 self._take()
         except (BlockingIOError, ConnectionError):  # nobody is left, or one who has left again
-            pass
+            self._full = False
         except OSError as error:
             # Those who wait do so until somebody leaves. Asking again and again would take the time
             # of those who are here.
-            log.error("No connection can be taken in: %s (see ulimit -n)", error.strerror)
+            if not self._full:
+                log.error("No connection can be taken in: %s (see ulimit -n)", error.strerror)
+            self._full = True
             self._loop.remove_reader(self._listener)
             self._later = self._loop.call_later(_PAUSE_SECONDS, self._begin)
 

@@ -106,7 +106,6 @@ def test_a_model_that_is_replaced_is_served_from_the_next_start_on(private_store
 
 
 def test_without_descriptors_it_goes_on_with_whom_it_has(store: Store) -> None:
-    """Those who come then wait until somebody leaves."""
     with serving(store) as (process, url), httpx.Client(base_url=url, timeout=PATIENCE) as known:
         assert known.get("/health").status_code == 200
         used = len(os.listdir(f"/proc/{process.pid}/fd"))
@@ -120,6 +119,10 @@ def test_without_descriptors_it_goes_on_with_whom_it_has(store: Store) -> None:
                 assert known.get("/health").status_code == 200
                 answer = known.post("/embed", json={"inputs": ["a dog", "a sea"]})
                 assert answer.status_code == 200
+            late = connect(url)
+            late.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert process.poll() is None
-        similar(url)  # the crowd has left: whoever comes is let in again
+        with late:  # the crowd has left: whoever waited is let in
+            assert late.recv(100).startswith(b"HTTP/1.1 200 ")
+        similar(url)
         eventually(lambda: counted(url).total("process_open_fds") <= used + 2)
