@@ -208,7 +208,7 @@ class Batcher:
             self._on_batch(len(sentences), tokens, padded, seconds)
 
     def _deliver(self, sentences: list[Sentence], failed: bool = False) -> None:
-        """Hand results to whoever waits for them."""
+        """Wake the requests that wait for these sentences, where they failed or were the last."""
         with self._changed:
             involved: set[Ticket] = set()
             for sentence in sentences:
@@ -221,7 +221,9 @@ class Batcher:
                     ticket.awaited.discard(sentence)
                     involved.add(ticket)
                 sentence.tickets = []
-        if failed:
-            finish(involved, InferenceError())
-        else:
-            finish(ticket for ticket in involved if not ticket.awaited)
+            # Under the lock: the success of a request's last batch must not overtake the failure
+            # of another.
+            if failed:
+                finish(involved, InferenceError())
+            else:
+                finish(ticket for ticket in involved if not ticket.awaited)

@@ -3,20 +3,21 @@
 import asyncio
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from app.engine import EmptyTextError, Encoder, Encoding, Engine
+from app.engine import batcher as batcher_module
 from app.engine import engine as engine_module
 from app.engine.batcher import _Batch
 from app.engine.errors import (
     InferenceError,
     OverloadedError,
 )
-from app.engine.queue import Sentence
+from app.engine.queue import Sentence, Ticket
 from app.engine.tokenization import Side, Tokens
 from app.settings import Settings
 from tests.app.engine.conftest import Gated, held, run, trace, until
@@ -324,6 +325,35 @@ def test_in_the_thick_of_it_everyone_gets_their_own_answer(
         assert set(outcomes) == {"left", "failed", "answered"}
         await until(lambda: not engine.batcher.flying)
         assert (engine.queue.sentences, engine.queue.tokens, engine._arriving) == (0, 0, 0)
+
+    run(scenario)
+    engine.close()
+
+
+def test_request_fails_when_one_of_its_batches_fails_and_another_succeeds_at_the_same_time(
+    gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated.parallel = 2
+    engine = Engine(gated, settings)
+    poison = gated.tokenize(["a sea"])[0].ids
+    gated.fails = lambda batch: poison in batch
+    succeeded = threading.Event()
+    finish = batcher_module.finish
+
+    def reluctant_to_fail(tickets: Iterable[Ticket], error: Exception | None = None) -> None:
+        if error is None:
+            finish(tickets)
+            succeeded.set()
+        else:
+            succeeded.wait(0.5)  # let the success overtake the failure, if it can
+            finish(tickets, error)
+
+    monkeypatch.setattr(batcher_module, "finish", reluctant_to_fail)
+    monkeypatch.setattr(engine.batcher.queue, "_token_budget", 1)  # one sentence per batch
+
+    async def scenario() -> None:
+        with pytest.raises(InferenceError):
+            await engine.encode(["a sea", "the dog runs in the park"], trace())
 
     run(scenario)
     engine.close()
