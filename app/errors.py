@@ -69,7 +69,9 @@ ERRORS: dict[ErrorType, Kind] = {
         "truncate: Input should be a valid boolean.",
     ),
     "Backend": Kind(
-        424, "The model failed on this request.", "The model failed; the server's log says why."
+        424,
+        "The model failed on this request, or computed values that are not finite.",
+        "The model failed; the server's log says why.",
     ),
     "Overloaded": Kind(
         429,

@@ -36,7 +36,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     metrics = Metrics()
     endpoint = settings.otlp_endpoint
     tracer = tracing.start(endpoint, __version__) if endpoint else None
-    engine = Engine(Encoder.load(settings), settings, metrics.observe_batch)
+    engine = Engine(Encoder.load(settings), settings, metrics)
     encoder, manifest = engine.encoder, engine.encoder.manifest
     metrics.describe(manifest.name, manifest.precision, encoder.provider, __version__)
     metrics.watch(

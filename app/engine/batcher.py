@@ -7,21 +7,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from app.engine.encoder import Encoder
-from app.engine.errors import InferenceError, UnavailableError
+from app.engine.errors import InferenceError, NonFiniteError, UnavailableError
 from app.engine.queue import Queue, Sentence, Ticket, finish, key_of
 from app.engine.tokenization import Tokens
+from app.observe import Metrics
 
 log = logging.getLogger("lattemix")
 
 _NICENESS = 5
 _LATELY_SECONDS = 0.2  # of running, which say how fast the model is
-
-BatchWatcher = Callable[[int, int, int, float], None]  # sentences, tokens, padded tokens, seconds
 
 
 class _Batch(NamedTuple):
@@ -39,14 +37,14 @@ class Batcher:
     nothing is delayed to be gathered.
     """
 
-    def __init__(self, encoder: Encoder, on_batch: BatchWatcher | None = None) -> None:
+    def __init__(self, encoder: Encoder, metrics: Metrics | None = None) -> None:
         self.encoder = encoder
         self.queue = self._empty_queue()
         self.flying: dict[bytes, Sentence] = {}  # waiting or being computed
         self.tokens_per_second = encoder.tokens_per_second  # lately, when there is much to do
         self.succeeded = time.monotonic()  # last; the warm-up did
         self.stopped = False
-        self._on_batch = on_batch
+        self._metrics = metrics
         self._running = 0  # batches
         self._quiet = True  # nothing came while the last one ran
         self._changed = threading.Condition()  # guards the queue and `flying`
@@ -153,21 +151,25 @@ class Batcher:
                 # A copy: the whole batch is in memory of ONNX Runtime's, which it never gives back,
                 # and would be kept until the last of the requests in it is done.
                 sentence.mixture = mixture.copy()
-        except BaseException:  # some libraries' panics are no Exception
+        except BaseException as error:  # some libraries' panics are no Exception
             self._end(batch)
-            self._fail(batch.sentences, again)
+            self._fail(batch.sentences, error, again)
             return
         seconds = time.perf_counter() - start
         self._end(batch)
         self._note(batch, seconds)
         self._deliver(batch.sentences)
 
-    def _fail(self, sentences: list[Sentence], again: bool) -> None:
+    def _fail(self, sentences: list[Sentence], error: BaseException, again: bool) -> None:
         if not again:
             # For the operator. Tracebacks show code, not values, so no sentence is logged.
             log.exception("The model failed")
         if len(sentences) == 1:
             self.succeeded = -math.inf
+            if self._metrics is not None:
+                self._metrics.observe_failure(
+                    "nonfinite" if isinstance(error, NonFiniteError) else "error"
+                )
             self._deliver(sentences, failed=True)
             return
         # It may be the size of the batch, or one sentence in it: spare the others.
@@ -204,8 +206,8 @@ class Batcher:
             rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
             known = self.tokens_per_second or rate
             self.tokens_per_second = known + (rate - known) * min(1.0, seconds / _LATELY_SECONDS)
-        if self._on_batch is not None:
-            self._on_batch(len(sentences), tokens, padded, seconds)
+        if self._metrics is not None:
+            self._metrics.observe_batch(len(sentences), tokens, padded, seconds)
 
     def _deliver(self, sentences: list[Sentence], failed: bool = False) -> None:
         """Wake the requests that wait for these sentences, where they failed or were the last."""

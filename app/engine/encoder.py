@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.errors import EmptyTextError
+from app.engine.errors import EmptyTextError, NonFiniteError
 from app.engine.session import Session, likely_device
 from app.engine.tokenization import Parsed, Piece, Side, Tokenizer, Tokens
 from app.settings import Provider, Settings
@@ -196,6 +196,9 @@ class Encoder:
         """Return the mixtures [B, L, C] of one batch, or of its tokens [B, S, L, C] if asked for.
 
         All must ask for the same. `alone` says that no other runs beside it.
+
+        Raises:
+            NonFiniteError: a mixture holds NaN or infinity, as after an overflow in fp16.
         """
         shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
         ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
@@ -207,6 +210,8 @@ class Encoder:
         wide = alone and self._worth_waking(ids.size)
         mixtures = (self._wide if wide else self._session).run(ids, mask, pool)
         self._ended = time.perf_counter()
+        if not np.isfinite(mixtures).all():
+            raise NonFiniteError
         return mixtures if each else mixtures[:, 0]
 
     def _pool(self, batch: Sequence[Tokens], shape: tuple[int, int]) -> NDArray[np.float32]:

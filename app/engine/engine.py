@@ -11,13 +11,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.batcher import Batcher, BatchWatcher
+from app.engine.batcher import Batcher
 from app.engine.cache import Cache, Text, key_of
 from app.engine.encoder import Dissection, Encoder, Encoding
 from app.engine.errors import EmptyTextError, OverloadedError, TooLongError, UnavailableError
 from app.engine.queue import Queue, Ticket
 from app.engine.tokenization import Side, Tokens, slices
-from app.observe import Trace
+from app.observe import Metrics, Trace
 from app.settings import Settings
 
 T = TypeVar("T")
@@ -49,12 +49,12 @@ class Engine:
     """Computes mixtures for requests that come together, remembers them, and knows its limits."""
 
     def __init__(
-        self, encoder: Encoder, settings: Settings, on_batch: BatchWatcher | None = None
+        self, encoder: Encoder, settings: Settings, metrics: Metrics | None = None
     ) -> None:
         self.encoder = encoder
         self._shape = (encoder.manifest.latent_dims, encoder.manifest.classes)
         self.cache = Cache(settings.cache_bytes, *self._shape)
-        self.batcher = Batcher(encoder, on_batch)
+        self.batcher = Batcher(encoder, metrics)
         self.draining = False  # still answers, but is not ready
         self._settings = settings
         self._requests = 0

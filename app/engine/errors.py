@@ -48,5 +48,15 @@ class InferenceError(LatteMixError):
         super().__init__("The model failed; the server's log says why.")
 
 
+class NonFiniteError(LatteMixError):
+    """The model computed mixtures with NaN or infinite values."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The model computed values that are not finite: serve another precision, or assemble "
+            "the model again with `lattemix build`."
+        )
+
+
 class UnavailableError(LatteMixError):
     """The model cannot answer now: it stops or hangs."""

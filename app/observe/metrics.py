@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -59,6 +60,9 @@ class Metrics:
         self._request_seconds = cache(request_seconds.labels)
         self._stage_seconds = cache(stage_seconds.labels)
         self._rejected = counter("rejected_total", "Failed requests, by error type.", "reason")
+        self._failures = counter(
+            "failed_sentences_total", "Sentences the model failed on, by reason.", "reason"
+        )
         self._sentences = counter("sentences_total", "Sentences asked for.")
         self._tokens = counter("tokens_total", "Tokens computed, padding not counted.")
         self._truncated = counter("truncated_total", "Sentences cut to the model's length.")
@@ -111,6 +115,10 @@ class Metrics:
         self._batch_tokens.observe(tokens)
         self._batch_fill.observe(tokens / max(padded_tokens, 1))
         self._batch_seconds.observe(seconds)
+
+    def observe_failure(self, reason: Literal["error", "nonfinite"]) -> None:
+        """Count a sentence that the model failed on. Any thread may call this."""
+        self._failures.labels(reason).inc()
 
     def watch(
         self,

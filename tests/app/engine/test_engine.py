@@ -11,6 +11,7 @@ from app.engine import EmptyTextError, Encoder, Engine
 from app.engine.errors import (
     TooLongError,
 )
+from app.observe import Metrics
 from app.settings import Settings
 from tests.app.engine.conftest import Gated, held, run, trace, until
 from tests.conftest import SENTENCES
@@ -168,9 +169,13 @@ def test_the_trace_says_where_the_time_went(engine: Engine, gated: Gated) -> Non
     run(scenario)
 
 
-def test_watchers_see_every_batch(gated: Gated, settings: Settings) -> None:
-    seen = []
-    engine = Engine(gated, settings, lambda *batch: seen.append(batch))
+def test_metrics_see_every_batch(
+    gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[float, ...]] = []
+    metrics = Metrics()
+    monkeypatch.setattr(metrics, "observe_batch", lambda *batch: seen.append(batch))
+    engine = Engine(gated, settings, metrics)
 
     async def scenario() -> None:
         await engine.encode(["a dog runs", "a man"], trace())

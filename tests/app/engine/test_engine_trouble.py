@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.engine import EmptyTextError, Encoder, Encoding, Engine
 from app.engine import batcher as batcher_module
@@ -18,7 +19,9 @@ from app.engine.errors import (
     OverloadedError,
 )
 from app.engine.queue import Sentence, Ticket
+from app.engine.session import Session
 from app.engine.tokenization import Side, Tokens
+from app.observe import Metrics
 from app.settings import Settings
 from tests.app.engine.conftest import Gated, held, run, trace, until
 from tests.conftest import SENTENCES
@@ -178,21 +181,72 @@ def test_a_sentence_that_fails_fails_alone(
 
 
 def test_a_fault_of_our_own_does_not_end_the_engine(
-    gated: Gated, settings: Settings, caplog: pytest.LogCaptureFixture
+    gated: Gated,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     faults = iter([True, False])
 
-    def watch(*batch: object) -> None:
+    def observe_batch(*batch: object) -> None:
         if next(faults):
-            raise ZeroDivisionError("in the watcher")
+            raise ZeroDivisionError("in the metrics")
 
-    engine = Engine(gated, settings, watch)
+    metrics = Metrics()
+    monkeypatch.setattr(metrics, "observe_batch", observe_batch)
+    engine = Engine(gated, settings, metrics)
 
     async def scenario() -> None:
         with pytest.raises(InferenceError):
             await engine.encode(["a dog"], trace())
-        assert "in the watcher" in caplog.text
+        assert "in the metrics" in caplog.text
         assert len((await engine.encode(["a man"], trace())).mixtures) == 1
+
+    run(scenario)
+    engine.close()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_non_finite_mixture_fails_its_sentence_and_is_not_cached(
+    gated: Gated,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    value: float,
+) -> None:
+    metrics = Metrics()
+    engine = Engine(gated, settings, metrics)
+    poison = gated.tokenize(["a sea"])[0].ids
+    compute = Session.run
+
+    def overflow(
+        self: Session,
+        ids: NDArray[np.int64],
+        mask: NDArray[np.int64],
+        pool: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        mixtures = compute(self, ids, mask, pool).copy()
+        mixtures[(ids[:, : len(poison)] == poison).all(axis=1), 0, 0, 0] = value
+        return mixtures
+
+    async def scenario() -> None:
+        first = await held(engine, gated)
+        monkeypatch.setattr(Session, "run", overflow)
+        bad = asyncio.create_task(engine.encode(["a sea", "a ball"], trace()))
+        good = asyncio.create_task(engine.encode(["a dog"], trace()))
+        await until(lambda: engine.queue.sentences == 3)
+        gated.gate.set()
+        await first
+        with pytest.raises(InferenceError):
+            await bad
+        assert np.isfinite((await good).mixtures).all()
+        assert "not finite" in caplog.text
+        again = trace()
+        with pytest.raises(InferenceError):
+            await engine.encode(["a sea"], again)
+        assert again.cached == 0
+        counted = metrics.render().decode()
+        assert 'lattemix_failed_sentences_total{reason="nonfinite"} 2.0' in counted
 
     run(scenario)
     engine.close()

@@ -30,6 +30,7 @@ def test_every_metric_is_there_and_of_its_kind() -> None:
     metrics = Metrics()
     metrics.observe_request("/embed", "POST", 424, 0.25, busy())
     metrics.observe_batch(3, 40, 64, 0.03)
+    metrics.observe_failure("nonfinite")
     metrics.describe("default", "int8", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
     # The parser takes `_total` off a counter; the library adds a `_created` gauge to each.
@@ -43,6 +44,7 @@ def test_every_metric_is_there_and_of_its_kind() -> None:
         "request_seconds": "histogram",
         "stage_seconds": "histogram",
         "rejected": "counter",
+        "failed_sentences": "counter",
         "sentences": "counter",
         "tokens": "counter",
         "truncated": "counter",
