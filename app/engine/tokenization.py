@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 Side = Literal["right", "left"]
 
-_FEW = 4  # texts that need not wait for the tokenizer's threads, which may have others
+# Characters that `encode` tokenizes in half a millisecond. It holds the GIL; the batch calls do
+# not, but may have to wait for the tokenizer's threads.
+_SHORT = 1_000
 
 
 class Tokens(NamedTuple):
@@ -74,31 +76,33 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
-        """Tokenize texts, many in parallel and without the GIL; `cut` is the side that loses."""
+        """Tokenize texts, long ones in parallel and without the GIL; `cut` is the side to cut."""
         with _failing_clearly():
-            if len(texts) <= _FEW:
+            if sum(map(len, texts)) <= _SHORT:
                 encodings = [self._tokenizer.encode(text) for text in texts]
             else:
                 encodings = self._tokenizer.encode_batch_fast(list(texts))
         return [self._fit(encoding.ids, cut) for encoding in encodings]
 
     def parse(self, text: str, cut: Side = "right") -> Parsed:
-        """Tokenize a text, and say where each token stands in it."""
+        """Tokenize a text, with the position of each token in it."""
         with _failing_clearly():
-            encoding = self._tokenizer.encode(text)
+            if len(text) <= _SHORT:
+                encoding = self._tokenizer.encode(text)
+            else:
+                (encoding,) = self._tokenizer.encode_batch([text])
         parts = zip(
-            encoding.tokens,
-            encoding.offsets,
-            encoding.word_ids,
-            encoding.special_tokens_mask,
+            self._cut(encoding.tokens, cut),
+            self._cut(encoding.offsets, cut),
+            self._cut(encoding.word_ids, cut),
+            self._cut(encoding.special_tokens_mask, cut),
             strict=True,
         )
         pieces = [
             Piece(token, *_trimmed(text, *span), None if special else word, bool(special))
             for token, span, word, special in parts
         ]
-        tokens = self._fit(encoding.ids, cut)
-        return Parsed(tokens._replace(each=True), self._cut(pieces, cut))
+        return Parsed(self._fit(encoding.ids, cut)._replace(each=True), pieces)
 
     def _fit(self, ids: list[int], cut: Side) -> Tokens:
         special = self._before + self._after
