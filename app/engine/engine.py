@@ -191,8 +191,10 @@ class Engine:
 
     async def compute(self, job: Callable[[], T], mixtures: int, wait: Wait = _patiently) -> T:
         """Do other work (scores, JSON) away from the model, and if it is much from the loop."""
-        if mixtures <= _FEW_SENTENCES:
-            return job()
+        return job() if mixtures <= _FEW_SENTENCES else await self.off_loop(job, wait)
+
+    async def off_loop(self, job: Callable[[], T], wait: Wait = _patiently) -> T:
+        """Do other work in a thread."""
         return await wait(asyncio.get_running_loop().run_in_executor(self._pool, job))
 
     async def check(self) -> None:

@@ -101,6 +101,10 @@ class Call:
         mixtures = mixtures or self.trace.sentences
         return await self.service.engine.compute(job, mixtures, self._while_awaited)
 
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        """Do other work of the request in a thread."""
+        return await self.service.engine.off_loop(job, self._while_awaited)
+
     def _check(self, name: str, texts: Sequence[str], place: Callable[[int], str]) -> None:
         """Refuse no texts, too many, or too long ones, before the tokenizer sees them."""
         if not texts:

@@ -11,7 +11,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import ApiError, answer_to
-from app.routes.common import call_of
+from app.routes.common import Call, call_of
+
+_SMALL_BODY = 16_384  # bytes: parsed on the event loop, in two milliseconds at most
+# Strings, lists and objects in a valid body per input, and numbers: token ids, which are refused
+# with an error of their own.
+_ITEMS_PER_INPUT, _NUMBERS_PER_INPUT = 3, 256
+_OTHER_ITEMS = 100
 
 
 class ModelRoute(APIRoute):
@@ -23,7 +29,6 @@ class ModelRoute(APIRoute):
 
     async def respond(self, request: Request) -> Response:
         """The endpoint's answer."""
-        assert self.body_field is not None
         coding = request.headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":  # so nobody need fear what a small body might become
             raise ApiError(
@@ -35,6 +40,17 @@ class ModelRoute(APIRoute):
                 "Validation",
                 "The body should be a JSON object, sent with content-type: application/json.",
             )
+        call = call_of(request)
+        if len(content) <= _SMALL_BODY:
+            body = self._parse(content)
+        else:
+            body = await call.off_loop(lambda: self._parse_large(content, call))
+        response: Response = await self.endpoint(body=body, call=call)
+        return response
+
+    def _parse(self, content: bytes) -> Any:
+        """The validated body."""
+        assert self.body_field is not None
         try:
             parsed = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -42,8 +58,18 @@ class ModelRoute(APIRoute):
         body, problems = self.body_field.validate(parsed, loc=("body",))
         if problems:
             raise RequestValidationError(problems)
-        response: Response = await self.endpoint(body=body, call=call_of(request))
-        return response
+        return body
+
+    def _parse_large(self, content: bytes, call: Call) -> Any:
+        """The same; a body of too many items is refused before it is parsed."""
+        most = call.service.settings.max_inputs
+        if _has_more_items(content, most):
+            raise ApiError(
+                "TooLarge",
+                f"The body holds more items than the {most:,} sentences of LATTEMIX_MAX_INPUTS "
+                "need: send several requests, or raise it.",
+            )
+        return self._parse(content)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What FastAPI calls."""
@@ -75,6 +101,20 @@ class Shortcut:
         except Exception as error:
             response = answer_to(request, error)
         await response(scope, receive, send)
+
+
+def _has_more_items(content: bytes, inputs: int) -> bool:
+    """Whether a JSON text holds more items than a valid body of so many inputs.
+
+    A few passes over the bytes, where parsing them could hold the GIL for half a second.
+    """
+    most = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
+    if b"\\" in content:
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = content.split(b'"', 2 * most + 2)  # every other one is inside a string
+    outside = b"".join(parts[::2])
+    items = len(parts) // 2 + outside.count(b"[") + outside.count(b"{")
+    return items > most or outside.count(b",") > _NUMBERS_PER_INPUT * inputs + _OTHER_ITEMS
 
 
 def _is_json(headers: Headers) -> bool:

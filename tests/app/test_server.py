@@ -1,8 +1,10 @@
 import asyncio
+import json
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -146,22 +148,79 @@ def test_a_body_that_does_not_come_is_not_waited_for(settings: Settings) -> None
     app.state.service.engine.close()
 
 
-def test_a_million_wrong_items_are_one_error(settings: Settings) -> None:
-    # Each error costs memory and time on the event loop; only the first is worth making.
-    roomy = settings.model_copy(update={"max_body_bytes": 4_000_000})
-    content = b'{"inputs": [' + b"1," * 1_000_000 + b"1]}"
-    with TestClient(create_app(roomy)) as client:
-        response = client.post("/embed", content=content, headers=JSON)
-    assert failure(response)[2] == "inputs[0]: Input should be a valid string."
+@pytest.fixture
+def roomy(settings: Settings) -> Iterator[TestClient]:
+    """A service that accepts large bodies of at most 8 sentences."""
+    settings = settings.model_copy(update={"max_body_bytes": 4_000_000, "max_characters": 10**6})
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def many(item: bytes, count: int = 100_000) -> bytes:
+    return b"[" + item + (b"," + item) * (count - 1) + b"]"
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/similarity", b'{"pairs": %s}' % many(b'["",""]')),
+        ("/embed", b'{"inputs": %s}' % many(b"[]")),
+        ("/embed", b'{"inputs": %s}' % many(b"{}")),
+        ("/embed", b'{"inputs": %s}' % many(b"1")),
+        ("/embed", b'{"inputs": %s}' % many(b"null")),
+        ("/embed", b'{"inputs": %s}' % many(b'"a"')),
+        ("/embed", b'{"inputs": %s}' % many(rb'"\\"')),
+        ("/embed", b"{%s}" % many(b'"a":1')[1:-1]),
+        ("/similarity", b'{"inputs": {%s}}' % many(b'"a":1')[1:-1]),
+    ],
+)
+def test_refuses_a_body_of_too_many_items_before_it_is_parsed(
+    roomy: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, content: bytes
+) -> None:
+    monkeypatch.setattr("app.routes.route.json", SimpleNamespace(loads=pytest.fail))
+    status, kind, message = failure(roomy.post(path, content=content, headers=JSON))
+    assert (status, kind) == (413, "TooLarge")
+    assert message == (
+        "The body holds more items than the 8 sentences of LATTEMIX_MAX_INPUTS need: send several "
+        "requests, or raise it."
+    )
+
+
+@pytest.mark.parametrize("text", [', [{"' * 9000, "\\" * 40_000, '\\"' * 20_000, "words " * 9000])
+def test_does_not_count_what_is_inside_a_text_as_items(roomy: TestClient, text: str) -> None:
+    content = json.dumps({"inputs": [text + " dog", "a man"]}).encode()
+    assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+
+
+def test_parses_large_bodies_off_the_event_loop(
+    roomy: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    loads = json.loads
+
+    def noted(content: bytes) -> object:
+        threads.append(threading.current_thread().name)
+        return loads(content)
+
+    monkeypatch.setattr("app.routes.route.json", SimpleNamespace(loads=noted))
+    for words in (10, 10_000):
+        content = b'{"inputs": "%s"}' % (b"dog " * words)
+        assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+    small, large = threads
+    assert not small.startswith("lattemix")
+    assert large.startswith("lattemix-pool")
+
+
+def test_reports_one_error_for_many_wrong_items(roomy: TestClient) -> None:
+    message = failure(roomy.post("/embed", json={"inputs": [1] * 5000}))[2]
+    assert message == "inputs[0]: Input should be a valid string."
 
 
 @pytest.mark.parametrize("path", ["/embed", "/similarity"])
-def test_a_hundred_thousand_unknown_fields_are_one_error(settings: Settings, path: str) -> None:
-    roomy = settings.model_copy(update={"max_body_bytes": 4_000_000})
-    unknown = {str(number): 0 for number in range(100_000)}
+def test_reports_one_error_for_many_unknown_fields(roomy: TestClient, path: str) -> None:
+    unknown = {str(number): 0 for number in range(1000)}
     body = {"inputs": ["a"]} if path == "/embed" else {"inputs": unknown}
-    with TestClient(create_app(roomy)) as client:
-        message = failure(client.post(path, json=body | unknown))[2]
+    message = failure(roomy.post(path, json=body | unknown))[2]
     assert re.fullmatch(r"(inputs\.source_sentence: Field required|0: Extra inputs.*).*", message)
     assert "(and 3 more)" in message or "more" not in message
 
