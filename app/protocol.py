@@ -1,7 +1,6 @@
-"""HTTP as uvicorn speaks it fastest, with limits on what comes before a body, and on waiting."""
+"""uvicorn's HTTP protocol, with limits on the size of headers and on the time they take."""
 
 import asyncio
-import math
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -10,14 +9,12 @@ from app.errors import ApiError, answer
 MOST_HEADER_BYTES = 65_536
 _HEADER_COST = 64  # bytes that are taken by one, besides its own
 _CHUNK_COST = 8
-_MOST_LEFT = 0.75  # of what was left to be read, at the next look
 
 
 class BoundedHeaders(HttpToolsProtocol):
-    """Closes a connection whose request line and headers do not end; uvicorn would keep it all.
+    """Closes a connection whose headers are too large or incomplete after `seconds`.
 
-    They may be so large, and may take so long, from the connection or the last answer on. So long a
-    client may take until it has read a quarter of what is left of an answer, or up to twice that.
+    uvicorn has no such limits. The time starts with the connection or the end of the last response.
     """
 
     seconds = 60.0
@@ -27,7 +24,6 @@ class BoundedHeaders(HttpToolsProtocol):
     _in_headers = True
     _just_begun = False
     _since = 0.0  # when the client's turn began
-    _unread = math.inf  # bytes of an answer, when last looked at
     _next_look: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -114,11 +110,8 @@ class BoundedHeaders(HttpToolsProtocol):
         There is one look ahead for a connection, put off while it is in use: a timer for every
         request would cost every request.
         """
-        unread = self.transport.get_write_buffer_size()
         left = self._since + self.seconds - self.loop.time()
-        if unread > _MOST_LEFT * self._unread:
-            self.transport.abort()  # closing it would wait until all is read
-        elif unread or self._answering:
+        if self._answering or self.transport.get_write_buffer_size():
             self._look_in(self.seconds)
         elif left > 0:
             self._look_in(left)
@@ -130,7 +123,6 @@ class BoundedHeaders(HttpToolsProtocol):
             self._refuse(b"408 Request Timeout", ApiError("SlowBody", message))
         else:
             self.transport.close()
-        self._unread = unread or math.inf
 
     def _refuse(self, status: bytes, error: ApiError) -> None:
         body = bytes(answer(error).body)

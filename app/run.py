@@ -29,6 +29,7 @@ _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by it
 _TRIM_SECONDS = 30.0
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
+_MAX_INT = 2**31 - 1
 
 
 def run(settings: Settings) -> None:
@@ -155,6 +156,10 @@ def _bind(settings: Settings) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
+            # A client that stops reading must not hold its response in memory for ever.
+            milliseconds = min(math.ceil(settings.request_timeout * 1000), _MAX_INT)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind(address)
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
         raise _cannot_listen(settings, error) from error
