@@ -1,14 +1,16 @@
-"""`Client`: an `AsyncClient` on a thread of its own, asked from ordinary code."""
+"""`Client`: an `AsyncClient` on a thread of its own, called from synchronous code."""
 
+import asyncio
+import os
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
-from typing import Any
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
 
 import httpx
 import numpy as np
-from anyio.from_thread import start_blocking_portal
 from numpy.typing import NDArray
 
 from app.client import calls
@@ -18,13 +20,16 @@ from app.schemas.explain import ExplainResponse
 from app.schemas.rank import MatrixResponse, Ranked, RankResponse
 from app.schemas.similarity import PairSimilarity, SimilarityResponse
 from app.schemas.status import InfoResponse
-from model_store import Metric
+from model_store import LatteMixError, Metric
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Client:
-    """What `AsyncClient` is, without asyncio: see there for the arguments and the errors.
+    """A synchronous `AsyncClient`: see there for the arguments and the errors.
 
-    Its thread does not survive a fork: make a client in the process that uses it.
+    Closing it is good manners, not a duty: its thread ends with the client or with the program.
     """
 
     def __init__(
@@ -37,34 +42,42 @@ class Client:
     ) -> None:
         self._client = AsyncClient(url, api_key, timeout, retries, transport)
         self.url = self._client.url
-        with ExitStack() as opened:
-            self._portal = opened.enter_context(start_blocking_portal())
-            opened.enter_context(self._portal.wrap_async_context_manager(self._client))
-            self._opened = opened.pop_all()
+        opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        # A daemon, or the interpreter would wait for it at exit.
+        self._thread = Thread(
+            target=_run, args=(self._client, opened), name="lattemix-client", daemon=True
+        )
+        self._thread.start()
+        self._loop, stop = opened.result()
+        self._process = os.getpid()
+        # Also when the client is collected; at exit the thread simply ends.
+        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
+        self._stop.atexit = False
 
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._opened.__exit__(*error)
+        self.close()
 
     def close(self) -> None:
-        """End the connections and the thread."""
-        self._opened.close()
+        """Close the connections and end the thread."""
+        self._stop()
+        self._thread.join()
 
     def info(self) -> InfoResponse:
         """What is being served, and within which limits."""
-        return self._portal.call(self._client.info)
+        return self._call(self._client.info)
 
     def similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
     ) -> SimilarityResponse:
         """How alike the sentences of each pair are, however many pairs there are."""
-        return self._portal.call(self._client.similarity, pairs, metrics, truncate)
+        return self._call(self._client.similarity, pairs, metrics, truncate)
 
     def embed(self, texts: Iterable[str], truncate: bool = True) -> NDArray[np.float32]:
         """The mixtures [N, L, C] of any number of sentences."""
-        return self._portal.call(self._client.embed, texts, truncate)
+        return self._call(self._client.embed, texts, truncate)
 
     def rank(
         self,
@@ -75,7 +88,7 @@ class Client:
         truncate: bool = True,
     ) -> RankResponse:
         """Any number of candidates, the most similar to the query first."""
-        return self._portal.call(self._client.rank, query, candidates, metric, top_k, truncate)
+        return self._call(self._client.rank, query, candidates, metric, top_k, truncate)
 
     def matrix(
         self,
@@ -86,13 +99,13 @@ class Client:
         truncate: bool = True,
     ) -> MatrixResponse:
         """Pairs among sentences that fit one request, the most similar first."""
-        return self._portal.call(self._client.matrix, texts, metric, threshold, top_k, truncate)
+        return self._call(self._client.matrix, texts, metric, threshold, top_k, truncate)
 
     def explain(
         self, a: str, b: str, metric: Metric | None = None, truncate: bool = True
     ) -> ExplainResponse:
         """Why two sentences are as similar as they are: by tokens, words and latent dims."""
-        return self._portal.call(self._client.explain, a, b, metric, truncate)
+        return self._call(self._client.explain, a, b, metric, truncate)
 
     def iter_similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
@@ -125,10 +138,8 @@ class Client:
         """Every item's row, in order. The items are read here, so that they may be slow to come."""
         waiting: deque[Future[list[Row | Refusal]]] = deque()
         try:
-            for chunk in many.chunks(items, self._portal.call(self._client.limits)):
-                waiting.append(
-                    self._portal.start_task_soon(self._client.settle, many, chunk, False)
-                )
+            for chunk in many.chunks(items, self._call(self._client.limits)):
+                waiting.append(self._start(self._client.settle, many, chunk, False))
                 if len(waiting) == IN_FLIGHT:
                     yield from waiting.popleft().result()
             while waiting:
@@ -136,3 +147,44 @@ class Client:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def _call(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
+    ) -> T:
+        """Run a coroutine function on the client's thread, and wait for its result."""
+        future = self._start(function, *args, **options)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where the wait was interrupted
+
+    def _start(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
+    ) -> Future[T]:
+        if os.getpid() != self._process:
+            raise LatteMixError(
+                "This client was made in another process, and threads do not survive a fork: "
+                "make a client in every process."
+            )
+        if not self._stop.alive:
+            raise LatteMixError("This client is closed.")
+        return asyncio.run_coroutine_threadsafe(function(*args, **options), self._loop)
+
+
+def _run(
+    client: AsyncClient, opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+) -> None:
+    """Keep a client open on an event loop of its own until its event is set."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        async with client:
+            opened.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    try:
+        asyncio.run(run())
+    except BaseException as error:
+        if opened.done():
+            raise
+        opened.set_exception(error)
