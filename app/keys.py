@@ -21,7 +21,7 @@ log = logging.getLogger("lattemix")
 OPEN = {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"}
 _OPEN_UNDER = ("/playground/", "/static-offline-docs/")
 
-_LOOK_SECONDS = 1.0
+_REFRESH_SECONDS = 1.0
 _BURST_SECONDS = 10.0
 
 _SENDABLE = re.compile(r"[!-~]+")  # visible ASCII: what a header carries unchanged
@@ -36,17 +36,15 @@ _WRONG = "The key sent is not one this service takes (LATTEMIX_API_KEYS)."
 class Keys:
     """The keys that the service takes; only their digests are kept.
 
-    Those of a file are those that are in it now: it is looked at every second.
+    The key file is read again every second, so that a key can be revoked without a restart.
     """
 
     def __init__(self, keys: Iterable[str] = (), file: Path | None = None) -> None:
         self._fixed = [_digest(key) for key in keys]
         self._file = file
-        self._listed: list[bytes] = []
-        self._state: object = None  # of the file, when it was read
-        self._looked = time.monotonic()
-        if file is not None:
-            self._state, self._listed = _state(file), [_digest(key) for key in _read(file)]
+        self._listed = [] if file is None else _read(file)  # in the file
+        self._read_at = time.monotonic()
+        self._problem = ""  # with the file, already logged
 
     @classmethod
     def load(cls, settings: Settings) -> "Keys":
@@ -60,30 +58,28 @@ class Keys:
 
     def find(self, key: str) -> bytes | None:
         """The digest of `key` if it is one of them; how long that takes says nothing about them."""
-        self._look()
+        self._refresh()
         sent, found = _digest(key), False
-        for digest in (
-            *self._fixed,
-            *self._listed,
-        ):  # all, so that time does not tell which matched
+        for digest in (*self._fixed, *self._listed):  # all: the time must not tell which matched
             found |= hmac.compare_digest(sent, digest)
         return sent if found else None
 
-    def _look(self) -> None:
-        """Read the file again if it has changed; if it cannot be used, what it held stays."""
-        if self._file is None or time.monotonic() - self._looked < _LOOK_SECONDS:
+    def _refresh(self) -> None:
+        """Read the file again; while it cannot be used, the keys read last stay in force."""
+        if self._file is None or time.monotonic() - self._read_at < _REFRESH_SECONDS:
             return
-        self._looked = time.monotonic()
-        state = _state(self._file)
-        if state == self._state:
-            return
-        self._state = state
+        self._read_at = time.monotonic()
         try:
-            self._listed = [_digest(key) for key in _read(self._file)]
+            listed = _read(self._file)
         except LatteMixError as error:
-            log.error("%s The keys that were read before stay in force.", error)
-        else:
-            log.info("LATTEMIX_API_KEYS_FILE has changed: it holds %d keys now.", len(self._listed))
+            if self._problem != str(error):
+                log.error("%s The keys that were read before stay in force.", error)
+            self._problem = str(error)
+            return
+        self._problem = ""
+        if listed != self._listed:
+            self._listed = listed
+            log.info("LATTEMIX_API_KEYS_FILE has changed: it holds %d keys now.", len(listed))
 
 
 class Rate:
@@ -148,17 +144,8 @@ def _unauthorized(message: str) -> ApiError:
     return ApiError("Unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
 
-def _state(path: Path) -> object:
-    """What changes when a file does, or who may read it, or it is replaced."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
-
-
-def _read(path: Path) -> list[str]:
-    """The keys in the file: one a line, blank lines and `#` comments aside."""
+def _read(path: Path) -> list[bytes]:
+    """Digests of the keys in a file: one key per line, blank lines and `#` comments aside."""
     setting = "LATTEMIX_API_KEYS_FILE"
     try:
         # Latin-1 reads any bytes, so what is no ASCII is left for the check to refuse.
@@ -171,7 +158,7 @@ def _read(path: Path) -> list[str]:
     if not keys:
         raise LatteMixError(f"{setting} names a file without keys: write one a line.")
     _check(keys, setting)
-    return keys
+    return [_digest(key) for key in keys]
 
 
 def _check(keys: list[str], setting: str) -> None:

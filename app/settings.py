@@ -1,9 +1,17 @@
 """Every knob of the service, in one place: environment LATTEMIX_*, or the flag of the same name."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from model_store import LatteMixError
@@ -14,17 +22,21 @@ Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 _PREFIX = "LATTEMIX_"
 
 
-def _listed(value: object) -> object:
-    """`a, b` as a variable spells a list."""
+def _split(value: object, info: ValidationInfo) -> object:
+    """The items of a comma-separated list."""
     if not isinstance(value, str):
         return value
     items = [item.strip() for item in value.split(",") if item.strip()]
-    if not items:  # someone meant to restrict, and must not be left without
-        raise ValueError("should list at least one, with commas between")
+    if not items:  # a restriction that is set must not turn into none
+        what = "key" if info.field_name == "api_keys" else "origin"
+        raise ValueError(
+            f"should list at least one {what}, with commas between; unset it to serve without "
+            f"{what}s"
+        )
     return items
 
 
-Listed = (NoDecode, BeforeValidator(_listed))
+CommaSeparated = (NoDecode, BeforeValidator(_split))
 
 
 class Settings(BaseSettings):
@@ -79,16 +91,15 @@ class Settings(BaseSettings):
     grace_seconds: float = Field(
         30, ge=0, description="Seconds given then to what was accepted, before it is answered 503."
     )
-    api_keys: Annotated[tuple[SecretStr, ...], *Listed] = Field(
-        (), description="Bearer keys that may use the service, with commas; none: anyone."
+    api_keys: Annotated[tuple[SecretStr, ...], *CommaSeparated] = Field(
+        (),
+        description="Bearer keys that may use the service, comma-separated. Unset: no key needed.",
     )
-    api_keys_file: Path | None = Field(None, description="File of such keys, one a line.")
+    api_keys_file: Path | None = Field(None, description="File of bearer keys, one per line.")
     key_rate: float = Field(
-        0,
-        ge=0,
-        description="Requests a second for each key, on average over 10 s; 0 is any number.",
+        0, ge=0, description="Requests per second per key, averaged over 10 s; 0: unlimited."
     )
-    cors_origins: Annotated[tuple[str, ...], *Listed] = Field(
+    cors_origins: Annotated[tuple[str, ...], *CommaSeparated] = Field(
         (), description="Web origins whose pages may call the service, with commas; `*` is any."
     )
     playground: bool = Field(True, description="Whether `/` is a page to try the service with.")
@@ -105,16 +116,28 @@ class Settings(BaseSettings):
     def _expand_home(cls, path: Path | None) -> Path | None:
         return path and path.expanduser()
 
+    @field_validator("key_rate")
+    @classmethod
+    def _needs_keys(cls, rate: float, info: ValidationInfo) -> float:
+        if rate and not (info.data.get("api_keys") or info.data.get("api_keys_file")):
+            raise ValueError(
+                "limits requests per key, and there are no keys: set LATTEMIX_API_KEYS or "
+                "LATTEMIX_API_KEYS_FILE"
+            )
+        return rate
+
 
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment; arguments that are not None win over it."""
     given = {name: value for name, value in overrides.items() if value is not None}
+    if os.environ.get("LATTEMIX_API_KEYS") == "":  # which would be ignored, and open the service
+        given.setdefault("api_keys", "")
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        source = f"--{field.replace('_', '-')}" if field in given else _PREFIX + field.upper()
+        source = f"--{field.replace('_', '-')}" if overrides.get(field) else _PREFIX + field.upper()
         value = "..." if field == "api_keys" else first["input"]
         message = first["msg"].removeprefix("Value error, ")
         raise LatteMixError(f"{source}={value}: {message}.") from None

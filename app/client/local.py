@@ -13,7 +13,8 @@ class Local(httpx.ASGITransport):
 
     def __init__(self, settings: Settings) -> None:
         # Keys guard a port; nobody else can come in here.
-        app = create_app(settings.model_copy(update={"api_keys": (), "api_keys_file": None}))
+        unlocked = {"api_keys": (), "api_keys_file": None, "key_rate": 0}
+        app = create_app(settings.model_copy(update=unlocked))
         super().__init__(app)
         self._life = app.router.lifespan_context(app)
 

@@ -306,7 +306,7 @@ def test_a_file_that_becomes_unusable_changes_nothing_and_is_said_to_be(
     assert not keys.find("first")
 
 
-def test_a_file_that_becomes_readable_is_read(
+def test_key_file_is_read_again_after_a_failed_read(
     tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "keys"
@@ -314,15 +314,14 @@ def test_a_file_that_becomes_readable_is_read(
     keys = Keys((), file)
     read = keys_module._read
 
-    def forbidden(path: Path) -> list[str]:
+    def forbidden(path: Path) -> list[bytes]:
         raise LatteMixError("LATTEMIX_API_KEYS_FILE cannot be read: Permission denied.")
 
     monkeypatch.setattr(keys_module, "_read", forbidden)
     file.write_text("second\n")
     clock(1.5)
     assert keys.find("first")
-    monkeypatch.setattr(keys_module, "_read", read)
-    file.chmod(0o600)
+    monkeypatch.setattr(keys_module, "_read", read)  # the file itself does not change any more
     clock(1.5)
     assert keys.find("second")
     assert not keys.find("first")

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from app.settings import load_settings
+from app.settings import Settings, load_settings
 from model_store import LatteMixError
 
 
@@ -12,10 +14,35 @@ def test_lists_are_spelt_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.cors_origins == ("https://a.example", "*")
 
 
-def test_keys_that_are_none_do_not_leave_the_door_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LATTEMIX_API_KEYS", " , ")
-    with pytest.raises(LatteMixError, match=r"LATTEMIX_API_KEYS=\.\.\.: should list at least one"):
+@pytest.mark.parametrize("keys", ["", " ", " , "])
+def test_empty_key_list_is_an_error(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    monkeypatch.setenv("LATTEMIX_API_KEYS", keys)
+    with pytest.raises(LatteMixError) as caught:
         load_settings()
+    assert str(caught.value) == (
+        "LATTEMIX_API_KEYS=...: should list at least one key, with commas between; unset it to "
+        "serve without keys."
+    )
+
+
+def test_other_settings_that_are_empty_have_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PORT", "API_KEYS_FILE", "CORS_ORIGINS", "STORE", "LOG_LEVEL"):
+        monkeypatch.setenv(f"LATTEMIX_{name}", "")
+    assert load_settings() == Settings()
+
+
+def test_key_rate_without_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LATTEMIX_KEY_RATE", "5")
+    with pytest.raises(LatteMixError) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        "LATTEMIX_KEY_RATE=5: limits requests per key, and there are no keys: set "
+        "LATTEMIX_API_KEYS or LATTEMIX_API_KEYS_FILE."
+    )
+    assert load_settings(api_keys="one").key_rate == 5
+    assert load_settings(api_keys_file=tmp_path).key_rate == 5
+    monkeypatch.setenv("LATTEMIX_KEY_RATE", "0")
+    assert load_settings().key_rate == 0
 
 
 def test_keys_are_not_shown() -> None:
