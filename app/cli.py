@@ -26,6 +26,9 @@ HEADS = Path(__file__).resolve().parent.parent / "model_store" / "heads"
 
 Model = Annotated[str | None, typer.Option(help="`name` or `name:precision`; else LATTEMIX_MODEL.")]
 METRICS = "cosine,js"
+OneMetric = Annotated[
+    Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
+]
 Metrics = Annotated[str, typer.Option(help="One or several, with commas.")]
 PRECISIONS = "fp32,int8"
 PrecisionOption = Annotated[
@@ -101,17 +104,16 @@ def similarity(
 def explain(
     a: Annotated[str, typer.Argument(help="A sentence.")],
     b: Annotated[str, typer.Argument(help="Another.")],
-    metric: Annotated[str | None, typer.Option(help="Else the one the model recommends.")] = None,
+    metric: OneMetric = None,
     model: Model = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
     """Tell why two sentences are similar: which words meet, and which meanings are shared."""
-    chosen = _chosen(metric, list[Metric], "--metric")[0] if metric else None
     from app import bulk
 
     with bulk.connected(url, model, store) as client:
-        bulk.explain(client, a, b, chosen)
+        bulk.explain(client, a, b, metric)
 
 
 @cli.command()
@@ -147,7 +149,7 @@ def rank(
     candidates: Annotated[list[str] | None, typer.Argument(help="To be put in order.")] = None,
     file: SentenceFile = None,
     out: RankOut = None,
-    metric: Annotated[Metric | None, typer.Option(help="Else the model's own.")] = None,
+    metric: OneMetric = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Only so many.")] = None,
     model: Model = None,
     store: StoreOption = None,

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.engine.errors import InferenceError, OverloadedError, UnavailableError
 from app.observe.trace import Trace
+from app.schemas.common import LONE_SURROGATE
 from app.similarity import MetricError
 
 ErrorType = Literal[
@@ -244,6 +245,8 @@ def _sentence(problem: dict[str, object]) -> str:
         parts = parts[1:]  # which of two bodies it was taken for
     for part in parts:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
+    if problem["type"] == "string_unicode":  # pydantic itself speaks of raw data
+        return f"{place}: {LONE_SURROGATE}" if place else f"A field name {LONE_SURROGATE}"
     if not place:
         return "The body should be a JSON object, sent with content-type: application/json"
     message = str(problem["msg"]).removeprefix("Value error, ")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -118,7 +119,9 @@ def _separated(file: IO[bytes], columns: Columns, tabs: bool = False) -> Iterato
     dialect: dict[str, Any] = (
         {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if tabs else {}
     )
-    writer = csv.writer(text, lineterminator="\n", **dialect)
+    # A terminator of "\r\n" makes Python 3.11 quote either character; the lines end in "\n".
+    lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, lineterminator="\r\n", **dialect)
 
     def cells(name: str, value: Any) -> list[Any]:
         column = columns[name]

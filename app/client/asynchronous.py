@@ -113,6 +113,8 @@ class AsyncClient:
         truncate: bool = True,
     ) -> RankResponse:
         """Any number of candidates, the most similar to the query first."""
+        if top_k is not None and top_k < 1:
+            raise LatteMixError(f"top_k is {top_k}: it should be at least 1, or None for all.")
         info, rows = await self._all(calls.rank(query, metric, truncate), candidates)
         results = [calls.at(place, ranked) for place, (ranked, _) in enumerate(rows)]
         return RankResponse(

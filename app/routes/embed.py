@@ -27,10 +27,26 @@ router = APIRouter(tags=["embed"], route_class=ModelRoute)
 )
 async def embed(body: EmbedRequest, call: Called) -> Response:
     """Return each sentence's mixture: L distributions over C classes."""
+    as_npy = wants_npy(call.request)
+    _check_options(body, as_npy)
     encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    if wants_npy(call.request):
+    if as_npy:
         return await call.compute(lambda: npy(encoding.mixtures.astype(body.dtype, copy=False)))
     return await call.compute(lambda: _answer(encoding, body, call))
+
+
+def _check_options(body: EmbedRequest, as_npy: bool) -> None:
+    """Refuse options that would have no effect, unless they are the defaults."""
+    form = "npy" if as_npy else body.format
+    problem = None
+    if as_npy and body.format != "dense":
+        problem = f"format: an npy response is always dense, not {body.format}."
+    elif form not in ("base64", "npy") and body.dtype != "float32":
+        problem = f"dtype: {body.dtype} applies to base64 and npy, not to {form}."
+    elif form != "sparse" and body.cutoff != EmbedRequest.model_fields["cutoff"].default:
+        problem = f"cutoff: applies to sparse, not to {form}."
+    if problem:
+        raise ApiError("Validation", problem)
 
 
 def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:

@@ -38,6 +38,7 @@ _PAGE = "index.html"
 _PARTS = {path.name: _read(path) for path in _FILES.iterdir() if path.is_file()}
 
 
+@router.head("/")
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page."""

@@ -23,12 +23,14 @@ router = APIRouter(tags=["status"])
 probes = APIRouter(tags=["status"])  # open to everyone
 
 
+@probes.head("/health", include_in_schema=False)
 @probes.get("/health", summary="Whether the server is alive")
 async def health() -> HealthResponse:
     """Answer while the server is alive, however busy the model is."""
     return HealthResponse(status="ok")
 
 
+@probes.head("/ready", include_in_schema=False)
 @probes.get("/ready", summary="Whether the model answers", responses=documented("Unhealthy"))
 async def ready(service: Loaded) -> ReadyResponse:
     """Answer if the model does: it has lately, or is asked now."""
@@ -39,12 +41,14 @@ async def ready(service: Loaded) -> ReadyResponse:
     return ReadyResponse(status="ready")
 
 
+@probes.head("/metrics", include_in_schema=False)
 @probes.get("/metrics", summary="Measurements, for Prometheus", response_class=PlainTextResponse)
 async def metrics(service: Loaded) -> Response:
     """What has been counted and measured, for Prometheus."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
+@router.head("/info", include_in_schema=False)
 @router.get("/info", summary="The model and the limits", responses=documented("Unauthorized"))
 async def info(service: Loaded) -> InfoResponse:
     """Describe the model being served, where it came from, and the limits on requests."""

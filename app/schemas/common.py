@@ -16,6 +16,8 @@ from pydantic import (
 
 T = TypeVar("T")
 
+LONE_SURROGATE = "holds a lone surrogate, which is not valid Unicode"
+
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -26,7 +28,7 @@ def _unicode(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which is not valid Unicode") from None
+        raise ValueError(LONE_SURROGATE) from None
     return text
 
 

@@ -25,9 +25,11 @@ class EmbedRequest(Cuttable):
         "for `application/x-npy` in the `Accept` header instead of JSON.",
     )
     cutoff: Annotated[float, Field(ge=0, le=1), BeforeValidator(number)] = Field(
-        0.01, description="The least weight that `sparse` keeps."
+        0.01, description="Smallest weight in `sparse`; refused with other formats."
     )
-    dtype: Number = Field("float32", description="Of the numbers in `base64` and npy.")
+    dtype: Number = Field(
+        "float32", description="Type of the numbers in `base64` and npy; JSON has no float16."
+    )
 
 
 class SparseMixture(BaseModel):

@@ -60,6 +60,16 @@ def test_explain_tells_words_and_meanings(capsys: pytest.CaptureFixture[str]) ->
     assert all(re.match(r"  [+-]\d\.\d{3}  \w", line) for line in rest[6:10])
 
 
+@pytest.mark.parametrize("command", ["explain", "rank"])
+@pytest.mark.parametrize("metric", ["euclid", "cosine,js"])
+def test_refuses_a_metric_that_is_not_exactly_one(
+    capsys: pytest.CaptureFixture[str], command: str, metric: str
+) -> None:
+    code, out, err = run(capsys, command, "a dog", "a man", "--metric", metric)
+    assert (code, out) == (2, "")
+    assert f"'{metric}' is not one of 'cosine'" in " ".join(err.replace("│", "").split())
+
+
 def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "similarity", "a dog", "dog " * 40)
     assert code == 0
@@ -78,7 +88,6 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),
         (["serve", "--port", "70000"], "--port=70000: Input should be less than or equal to 65535"),
         (["build", "--head", "/nonexistent"], "is not a head"),
-        (["explain", "a", "b", "--metric", "euclid"], "--metric euclid: choose among cosine"),
         (["explain", "a", ""], "pair[1] is empty"),
         (["similarity", "a"], "Give two sentences, or --file."),
         (["similarity", "a", "b", "--file", "x.csv"], "Give two sentences, or --file."),

@@ -105,6 +105,22 @@ def test_a_body_that_is_no_text(client: TestClient, content: bytes) -> None:
     assert client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"inputs": "a", "\\ud800": 1}', "A field name holds a lone surrogate"),
+        (b'{"inputs": {"\\ud800": 1}}', "inputs: holds a lone surrogate"),
+        (b'{"pairs": [["a", "b"]], "metrics": ["\\ud800"]}', "metrics[0]: holds a lone surrogate"),
+    ],
+)
+def test_names_a_lone_surrogate_wherever_it_is(
+    client: TestClient, content: bytes, says: str
+) -> None:
+    status, kind, message = failure(client.post("/similarity", content=content, headers=JSON))
+    assert (status, kind) == (422, "Validation")
+    assert message.startswith(says)
+
+
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\u200b\u200d", "שלום", "🙂", "\u202etxt"])
 def test_odd_but_real_text_is_answered(client: TestClient, text: str) -> None:
     response = client.post("/embed", json={"inputs": text})

@@ -180,6 +180,14 @@ def test_what_is_written_can_be_read_again(tmp_path: Path, name: str) -> None:
     assert list(read_pairs(write(tmp_path / name, COLUMNS, rows))) == PAIRS
 
 
+@pytest.mark.parametrize("text", ["\r", "a\rb", "a\r\nb", "\n", 'a\r"b",\t'])
+def test_csv_with_line_breaks_in_texts_can_be_read_again(tmp_path: Path, text: str) -> None:
+    pairs = [(text, "b"), ("a", text)]
+    path = write(tmp_path / "x.csv", COLUMNS, [{"a": a, "b": b} for a, b in pairs])
+    assert list(read_pairs(path)) == pairs
+    assert path.read_bytes().startswith(b"a,b,cosine,error\n")
+
+
 def test_csv_and_tsv(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"a": "x", "b": 'a "b",\tc\n', "cosine": 0.25},

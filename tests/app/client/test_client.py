@@ -15,6 +15,7 @@ from app.client import AsyncClient, Client, Refusal, ServerError
 from app.client.asynchronous import IN_FLIGHT
 from app.engine import Encoder
 from app.similarity import similarity
+from model_store import LatteMixError
 from tests.app.client.conftest import PAIRS, URL, Kind, Recorder, ask, both, in_turn
 from tests.conftest import SENTENCES
 
@@ -271,3 +272,10 @@ def test_a_stream_can_be_left(server: Recorder) -> None:
         assert not isinstance(next(client.iter_embed(endless())), Refusal)
     asyncio.run(asked())
     assert len(server.sent("/embed")) <= 2 * IN_FLIGHT
+
+
+@both
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_rank_refuses_a_top_k_below_one(kind: Kind, server: Recorder, top_k: int) -> None:
+    with pytest.raises(LatteMixError, match=rf"top_k is {top_k}: it should be at least 1"):
+        ask(kind, server, "rank", "a dog", ["a man", "the sea"], None, top_k)

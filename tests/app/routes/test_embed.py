@@ -104,6 +104,37 @@ def test_wrong_options_are_named(client: TestClient, change: dict[str, object], 
     assert says in message
 
 
+@pytest.mark.parametrize(
+    ("options", "headers", "says"),
+    [
+        ({"dtype": "float16"}, {}, "dtype: float16 applies to base64 and npy, not to dense."),
+        (
+            {"dtype": "float16", "format": "sparse"},
+            {},
+            "dtype: float16 applies to base64 and npy, not to sparse.",
+        ),
+        ({"format": "sparse"}, NPY, "format: an npy response is always dense, not sparse."),
+        ({"format": "base64"}, NPY, "format: an npy response is always dense, not base64."),
+        ({"cutoff": 0.5}, {}, "cutoff: applies to sparse, not to dense."),
+        ({"cutoff": 0.5}, NPY, "cutoff: applies to sparse, not to npy."),
+    ],
+)
+def test_refuses_options_that_would_have_no_effect(
+    client: TestClient, options: dict[str, object], headers: dict[str, str], says: str
+) -> None:
+    response = client.post("/embed", json={"inputs": "a"} | options, headers=headers)
+    assert failure(response) == (422, "Validation", says)
+
+
+@pytest.mark.parametrize("headers", [{}, NPY])
+def test_accepts_default_options_where_they_have_no_effect(
+    client: TestClient, headers: dict[str, str]
+) -> None:
+    defaults = {"format": "dense", "dtype": "float32", "cutoff": 0.01}
+    response = client.post("/embed", json={"inputs": "a"} | defaults, headers=headers)
+    assert response.status_code == 200
+
+
 def test_openai_vectors_have_length_one_and_their_dot_product_is_the_metric(
     client: TestClient,
 ) -> None:

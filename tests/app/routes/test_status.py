@@ -1,4 +1,5 @@
 import httpx
+import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,6 +24,14 @@ def test_health_and_info(client: TestClient) -> None:
     assert (info["max_input_length"], info["max_client_batch_size"]) == (16, 8)
     assert info["version"] == __version__
     assert info["parity"]["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/info"])
+def test_head_is_get_without_a_body(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 200
+    response = client.head(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == client.get(path).headers["content-type"]
 
 
 def test_info_has_the_fields_of_text_embeddings_inference(client: TestClient) -> None:
