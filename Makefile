@@ -5,14 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INFINITY := .venv-infinity
 AUDIT := .venv-audit
+TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/int8/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py training/export/*.py) \
   training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py words.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
+export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser lint format lock bench bench-check soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format lock bench bench-check soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +22,7 @@ help:
 	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
+	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
 	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
 	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
@@ -41,6 +44,13 @@ test-browser: $(VENV)/.browser $(ARTIFACT)
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
 	  else $(BIN)/playwright install chromium; fi
 	BROWSER_REQUIRED=1 $(BIN)/pytest tests/browser
+
+# Without them, lint and test skip what they would check, and say so.
+deploy-tools: $(TOOLS)/.unpacked
+
+$(TOOLS)/.unpacked: deploy/tools.sh
+	@bash deploy/tools.sh $(TOOLS)
+	@touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ from app.keys import OPEN
 from app.observe.metrics import Metrics
 from app.routes import status
 from app.settings import Settings, load_settings
-from tests.deploy.conftest import check
+from tests.deploy.conftest import check, require
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(ROOT.rglob("*.yaml"))
@@ -195,9 +195,9 @@ def test_the_query_asks_for_metrics_that_exist() -> None:
     assert asked <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
 
 
-@pytest.mark.skipif(not shutil.which("kustomize"), reason="kustomize is not on PATH")
 @pytest.mark.parametrize("overlay", ["cpu", "gpu", "mine"])
 def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None:
+    require("kustomize")
     shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
