@@ -170,7 +170,7 @@ def test_selectors_match_the_pods() -> None:
         assert selector.items() <= DEPLOYMENT["template"]["metadata"]["labels"].items()
 
 
-def test_the_job_is_the_one_that_alerts_and_dashboard_ask_for() -> None:
+def test_the_podmonitors_job_is_the_one_that_alerts_ask_for() -> None:
     label = read("components/podmonitor/podmonitor.yaml")["spec"]["jobLabel"]
     scrapes = read("../monitoring/prometheus.yml")["scrape_configs"]
     jobs = {scrape["job_name"] for scrape in scrapes}

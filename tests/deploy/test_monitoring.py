@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.errors import ERRORS
 from app.observe import Metrics, Trace
 from app.routes import embed, rank, similarity, status
 from app.settings import Settings
+from tests.deploy.conftest import require
 
 MONITORING = Path(__file__).parents[2] / "deploy/monitoring"
 
@@ -43,8 +45,15 @@ def exposed() -> dict[str, set[str]]:
 
 
 OURS = exposed()
-PROMETHEUS_OWN = {"up": set[str](), "ALERTS": {"alertname", "alertstate", "severity"}}
-ADDED = {"job", "instance"}  # by Prometheus, to every sample
+# Pods' labels become labels of their targets where pods are found by annotation.
+POD_LABELS = {
+    re.sub(r"\W", "_", name): value
+    for name, value in yaml.safe_load(text("../kubernetes/base/deployment.yaml"))["spec"][
+        "template"
+    ]["metadata"]["labels"].items()
+}
+PROMETHEUS_OWN = {"up": set(POD_LABELS), "ALERTS": {"alertname", "alertstate", "severity"}}
+ADDED = {"job", "instance", "namespace", "pod"}  # to every sample; the last two in Kubernetes only
 LABELS = {name: labels | ADDED for name, labels in (OURS | PROMETHEUS_OWN).items()}
 ROUTERS = (embed.router, rank.router, similarity.router, status.router, status.probes)
 VALUES = {
@@ -56,6 +65,7 @@ VALUES = {
     "job": set(SCRAPES),
     "alertname": set(ALERTS),
     "alertstate": {"pending", "firing"},
+    **{name: {value} for name, value in POD_LABELS.items()},
 }
 
 
@@ -111,6 +121,85 @@ def test_a_query_asks_for_what_there_is(query: str) -> None:
     for each in parts(expression, BinaryExpr):
         if each.modifier and each.modifier.matching:
             assert set(each.modifier.matching.labels) <= labels(each)
+
+
+# Target labels in place of alerts_test.yml's own, by how a replica is scraped.
+TARGETS = {
+    "compose": r'job="lattemix",instance="\1"',
+    "annotations": (  # the jobs of Prometheus' own example and of its community chart
+        r'job="kubernetes-pods",instance="\1",namespace="prod",pod="lattemix-\1",'
+        r'app_kubernetes_io_name="lattemix",pod_template_hash="5c9f7"'
+    ),
+    "podmonitor": (
+        r'job="lattemix",instance="\1",namespace="prod",pod="lattemix-\1",'
+        r'container="lattemix",endpoint="http"'
+    ),
+}
+
+
+def run_promtool(tests: str, folder: Path) -> None:
+    """`promtool test rules`, on rule tests as YAML."""
+    require("promtool")
+    (folder / "tests.yml").write_text(tests, encoding="utf-8")
+    command = ("promtool", "test", "rules", "tests.yml")
+    outcome = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("labels", TARGETS.values(), ids=TARGETS)
+def test_alerts_fire_when_they_should_however_replicas_are_scraped(
+    labels: str, tmp_path: Path
+) -> None:
+    tests, replaced = re.subn(r'job="lattemix",instance="(\w)"', labels, text("alerts_test.yml"))
+    assert replaced > 30
+    run_promtool(tests.replace("[alerts.yml]", f"[{MONITORING / 'alerts.yml'}]"), tmp_path)
+
+
+@pytest.mark.parametrize("labels", TARGETS.values(), ids=TARGETS)
+def test_panels_show_our_replicas_alone_however_they_are_scraped(
+    labels: str, tmp_path: Path
+) -> None:
+    a, b = (re.sub("(.+)", labels, name) for name in "ab")
+    other = 'job="kubernetes-pods",instance="other"'
+    series = {
+        f"lattemix_info{{{a}}}": "1x80",
+        f"lattemix_info{{{b}}}": "1x39 stale",
+        f"process_resident_memory_bytes{{{a}}}": "300x80",
+        f"process_resident_memory_bytes{{{other}}}": "900x80",
+        f"process_start_time_seconds{{{a}}}": "60x80",
+        f"process_start_time_seconds{{{other}}}": "60x80",
+        f'process_start_time_seconds{{{other},of="another process"}}': "60x80",
+    }
+    replicas, memory, table = (PANELS[number]["targets"][0]["expr"] for number in (2, 29, 28))
+    expected = {
+        replicas: ("{}", 1),
+        memory: ('{instance="a"}', 300),
+        f"sum by (instance) ({table})": ('{instance="a"}', 15 * 60 - 60),
+    }
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": some} for name, some in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query.replace("$instance", ".*"),
+                "eval_time": "15m",
+                "exp_samples": [{"labels": labels, "value": value}],
+            }
+            for query, (labels, value) in expected.items()
+        ],
+    }
+    run_promtool(yaml.safe_dump({"tests": [test]}), tmp_path)
+
+
+@pytest.mark.parametrize("query", queries().values(), ids=queries())
+def test_only_the_replicas_that_do_not_answer_are_found_by_their_job(query: str) -> None:
+    """The job depends on how replicas are scraped; those that answer expose `lattemix_info`."""
+    by_job = [
+        selector.name
+        for selector in parts(parsed(query), VectorSelector)
+        if "job" in {matcher.name for matcher in selector.matchers.matchers}
+    ]
+    assert by_job == (["up"] if query == ALERTS["LattemixReplicaDown"]["expr"] else [])
 
 
 def test_every_replica_is_scraped_where_it_listens() -> None:
@@ -175,6 +264,13 @@ def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
         assert legend or panel["type"] == "table"
         assert set(re.findall(r"{{(\w+)}}", legend)) <= labels(parsed(target["expr"]))
         assert not re.search(r"\[\d", target["expr"])  # a rate's window follows the zoom
+
+
+def test_percentages_on_the_dashboard_are_thresholds_of_alerts() -> None:
+    named = re.findall(r"([\d.]+) %", " ".join(p["description"] for p in PANELS.values()))
+    thresholds = re.findall(r"> ([\d.]+)$", "\n".join(queries().values()), re.MULTILINE)
+    assert named
+    assert {float(number) / 100 for number in named} <= set(map(float, thresholds))
 
 
 def test_the_dashboard_is_tidy_and_no_panel_covers_another() -> None:
