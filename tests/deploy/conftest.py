@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 _SPEC = importlib.util.spec_from_file_location(
     "check", Path(__file__).parents[2] / "deploy/check.py"
@@ -20,3 +22,30 @@ def require(tool: str) -> None:
     if not check.available(tool):
         missing = pytest.fail if os.environ.get("DEPLOY_TOOLS_REQUIRED") else pytest.skip
         missing(f"{tool} is missing: `make deploy-tools`, then `make test`")
+
+
+def run_promtool(tests: str, folder: Path) -> None:
+    """Run `promtool test rules` on tests in YAML."""
+    require("promtool")
+    (folder / "tests.yml").write_text(tests, encoding="utf-8")
+    command = ("promtool", "test", "rules", "tests.yml")
+    outcome = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def evaluate(
+    query: str, series: dict[str, str], expected: list[tuple[str, float]], folder: Path
+) -> None:
+    """Compare a query at 15 minutes, on samples every 15 seconds, with (labels, value)."""
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": some} for name, some in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": "15m",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in expected],
+            }
+        ],
+    }
+    run_promtool(yaml.safe_dump({"tests": [test]}), folder)

@@ -14,7 +14,7 @@ from app.keys import OPEN
 from app.observe.metrics import Metrics
 from app.routes import status
 from app.settings import Settings, load_settings
-from tests.deploy.conftest import check, require
+from tests.deploy.conftest import check, evaluate, require
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(ROOT.rglob("*.yaml"))
@@ -193,6 +193,61 @@ def test_the_query_asks_for_metrics_that_exist() -> None:
     asked = set(re.findall(r"lattemix_\w+", " ".join(queries)))
     assert asked
     assert asked <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
+
+
+def trigger() -> dict[str, str]:
+    (one,) = read("components/keda/scaledobject.yaml")["spec"]["triggers"]
+    return dict(one["metadata"])
+
+
+def load(batches: float, tokens: int, seconds: float, queue: float) -> dict[str, str]:
+    """Series of a pod that runs so many such batches a second while so many tokens wait."""
+    every = 15  # seconds between samples
+    return {
+        "lattemix_queue_tokens": f"{queue}x80",
+        "lattemix_batch_tokens_sum": f"0+{batches * tokens * every}x80",
+        "lattemix_batch_seconds_sum": f"0+{batches * seconds * every}x80",
+    }
+
+
+# By load, the seconds of work that wait in one pod and how many batches it runs at once.
+LOADS = {
+    # 16,384 tokens in 0.1 s, one after the other, half a batch waiting: busy, and keeping up.
+    "busy GPU": (load(10, 16_384, 0.1, 8_192), 0.05, 1),
+    "overloaded GPU": (load(10, 16_384, 0.1, 65_536), 0.4, 1),
+    # 256 tokens in 50 ms on each of two cores, 10,240 tokens a second.
+    "busy CPU": (load(32, 256, 0.05, 256), 0.05, 2),
+    "overloaded CPU": (load(40, 256, 0.05, 8_192), 1.6, 2),
+    # A list of 1,024 sentences a minute, which waits for itself only: other pods would not help.
+    "bulk on CPU": (load(1, 256, 0.05, 160), 0.03125, 2),
+    "idle": (load(0, 0, 0, 0), 0.0, 1),
+}
+
+
+@pytest.mark.parametrize(("name", "case"), LOADS.items(), ids=LOADS)
+def test_keda_adds_pods_when_and_only_when_work_waits(
+    name: str, case: tuple[dict[str, str], float, int], tmp_path: Path
+) -> None:
+    series, waiting, parallel = case
+    pods = {f'{metric}{{pod="{pod}"}}': s for metric, s in series.items() for pod in "ab"}
+    evaluate(trigger()["query"], pods, [("{}", 2 * waiting)], tmp_path)
+    assert (waiting > float(trigger()["threshold"]) * parallel) == name.startswith("overloaded")
+
+
+def test_keda_changes_nothing_where_there_are_no_measurements(tmp_path: Path) -> None:
+    evaluate(trigger()["query"], {}, [], tmp_path)
+    assert trigger()["ignoreNullValues"] == "false"
+
+
+def test_keda_acts_well_before_requests_are_rejected() -> None:
+    assert float(trigger()["threshold"]) == Settings().max_wait_seconds / 4
+
+
+def test_the_readmes_query_is_the_shipped_one_for_a_namespace() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", readme, re.DOTALL)
+    assert query.count('{namespace="lattemix"}') == trigger()["query"].count("lattemix_")
+    assert query.replace('{namespace="lattemix"}', "").split() == trigger()["query"].split()
 
 
 @pytest.mark.parametrize("overlay", ["cpu", "gpu", "mine"])
