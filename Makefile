@@ -14,7 +14,7 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/head
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint format lock bench bench-check soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench bench-check soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
-	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt"
+	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt; make lock-check compares"
 	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
 	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
 	@echo "make soak MINUTES=30   mixed traffic, then too much of it; fails if anything grows"
@@ -74,6 +74,11 @@ lock: $(BIN)/pip
 	$(BIN)/$(COMPILE) pyproject.toml --extra cpu --extra otel --excludes requirements/omitted.txt -o requirements/cpu.txt
 	$(BIN)/$(COMPILE) pyproject.toml --extra gpu --extra otel --excludes requirements/omitted.txt -o requirements/gpu.txt
 	$(BIN)/python -c '$(BACKEND)' | $(BIN)/$(COMPILE) pyproject.toml - --extra cpu --extra export -o requirements/build.txt
+
+# `make lock` restores a missing package and drops a superfluous one; then the committed lock differs.
+lock-check: lock
+	@git diff --exit-code requirements || { \
+	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
 
 bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)
