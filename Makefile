@@ -77,7 +77,7 @@ lock: $(BIN)/pip
 
 # `make lock` restores a missing package and drops a superfluous one; then the committed lock differs.
 lock-check: lock
-	@git diff --exit-code requirements || { \
+	@git --no-pager diff --exit-code requirements || { \
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
 
 bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
