@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # Unpack promtool, nginx, kustomize and docker-compose into a directory: deploy/tools.sh build/tools
 #
-# The packages come from this machine's Debian mirror, but from the releases below: nginx needs `resolve` and
+# The packages come from this machine's Debian mirror, but from newer releases: nginx must know `resolve` and
 # `keepalive_min_timeout` (1.27.4), and promtool should be as new as the Prometheus of docker-compose.yml.
-# apt verifies them as usual. They are unpacked, not installed: no root, no daemon, nothing on this machine changes.
+# apt verifies their signatures. They are unpacked, not installed: this needs no root and starts no daemon.
 set -euo pipefail
 
-releases="trixie forky" # apt takes the newest package of all
+releases="trixie forky" # apt takes the newest version
 packages="promtool nginx kustomize docker-compose"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+. /etc/os-release 2>/dev/null || true
+if [ "${ID:-}" != debian ]; then
+  echo "deploy/tools.sh: needs Debian; elsewhere, install $packages yourself" >&2
+  exit 1
+fi
 
 rm -rf "$1" && mkdir -p "$1"/{bin,root,apt/{sources,state/lists/partial,cache/archives/partial}}
 tools=$(cd "$1" && pwd)
 
-. /etc/os-release
 mirror=$(apt-get update --print-uris | sed -n "s|^'\(.*\)/dists/$VERSION_CODENAME/InRelease'.*|\1|p")
 mirror=${mirror%%$'\n'*}
-[ "$ID" = debian ] && [ -n "$mirror" ] || { echo "deploy/tools.sh: needs Debian and its apt sources" >&2; exit 1; }
-
 printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$mirror" "$releases" "$keyring" \
   > "$tools/apt/sources/debian.sources"
 # An empty package database, so that apt downloads the C library and everything else that the tools link to.
