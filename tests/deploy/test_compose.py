@@ -107,7 +107,8 @@ def test_the_images_models_are_served_and_trained_ones_can_be() -> None:
 
 def test_keys_are_asked_for_where_a_file_of_them_is_named() -> None:
     api = SERVICES["api"]
-    assert api["environment"]["LATTEMIX_API_KEYS_FILE"] == "${LATTEMIX_KEYS:+/run/secrets/keys}"
+    # Without a colon: LATTEMIX_KEYS set but empty names a file without keys, which is refused.
+    assert api["environment"]["LATTEMIX_API_KEYS_FILE"] == "${LATTEMIX_KEYS+/run/secrets/keys}"
     assert api["secrets"] == ["keys"]
     assert BASE["secrets"]["keys"] == {"file": "${LATTEMIX_KEYS:-/dev/null}"}
 
