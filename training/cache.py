@@ -13,17 +13,13 @@ from tqdm import tqdm
 
 from model_store import LatteMixError
 from training.backbones import Backbone, TokenVectors
+from training.directories import cache_root
 
 DEFAULT_GIGABYTES = 20.0
 
 _TOKENS = 20  # in a sentence, about
 
 _TENSORS = ("vectors", "ids", "lengths", "truncated")
-
-
-def default_directory() -> Path:
-    """`lattemix` in the user's cache directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lattemix"
 
 
 class VectorCache:
@@ -34,7 +30,7 @@ class VectorCache:
     """
 
     def __init__(self, directory: Path | None = None, gigabytes: float = DEFAULT_GIGABYTES) -> None:
-        self.directory = (directory or default_directory()) / "vectors"
+        self.directory = (directory or cache_root()) / "vectors"
         self.limit = int(gigabytes * 1e9)
 
     def encode(self, backbone: Backbone, sentences: Sequence[str]) -> TokenVectors:

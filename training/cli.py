@@ -33,9 +33,12 @@ CorpusOption = Annotated[
 ]
 ColumnOption = Annotated[list[str] | None, typer.Option(help="Which fields hold sentences.")]
 CacheOption = Annotated[
-    Path | None, typer.Option(envvar="LATTEMIX_CACHE", help="Else ~/.cache/lattemix.")
+    Path | None,
+    typer.Option(
+        envvar="LATTEMIX_CACHE", help="Directory of cached token vectors; else ~/.cache/lattemix."
+    ),
 ]
-CacheSize = Annotated[float, typer.Option(help="Most it may hold, in GB.")]
+CacheSize = Annotated[float, typer.Option(help="Limit of that cache, in GB.")]
 
 
 def _with_recipe(command: Callable[..., None]) -> Callable[..., None]:

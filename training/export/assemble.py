@@ -56,7 +56,7 @@ def assemble(
     head = Head.load(head_directory)
     latents = _latents(head_directory / LATENTS, head)
     source = backbone or head.spec.backbone.name
-    tell(f"Fetching the backbone {source}")
+    tell(f"Opening the backbone {source}")
     with open_backbone(source) as checkpoint:
         checkpoint.check_digest(head.spec.backbone)
         checkpoint.check_length(head.spec.max_tokens)
