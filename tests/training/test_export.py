@@ -7,12 +7,15 @@ import numpy as np
 import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
+from transformers import AutoModel
 
 from app.engine import Encoder
 from model_store import Store, StoreError
 from model_store.manifest import sha256_of
 from tests.conftest import SENTENCES
 from training.backbones import BackboneError, Checkpoint, load
+from training.cache import VectorCache
+from training.corpus import Corpus
 from training.export.assemble import assemble
 from training.export.build import build
 from training.export.families import ExportError
@@ -162,7 +165,7 @@ def test_a_missing_tensor_is_named(own_backbone: Path, head: Head) -> None:
 def test_truncated_weights_are_refused(own_backbone: Path, head: Head) -> None:
     weights = own_backbone / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ExportError, match="is damaged or unreadable"):
+    with pytest.raises(ExportError, match="are damaged or unreadable"):
         build(Checkpoint.read(own_backbone), head)
 
 
@@ -290,3 +293,19 @@ def test_a_damaged_head_is_refused(own_head: Path, damage, says: str) -> None:
     damage(own_head)
     with pytest.raises(HeadError, match=says):
         Head.load(own_head)
+
+
+def test_a_head_trained_on_shards_is_exported_from_them(
+    backbone: Path, recipe: Recipe, prepared: Corpus, cache: VectorCache, tmp_path: Path
+) -> None:
+    shards = Path(shutil.copytree(backbone, tmp_path / "sharded"))
+    (shards / "model.safetensors").unlink()
+    AutoModel.from_pretrained(backbone).save_pretrained(shards, max_shard_size="4KB")
+    checkpoint = Checkpoint.read(shards)
+    encoded = Encoded(load(checkpoint, recipe.max_tokens), prepared, cache)
+    make_head(encoded, recipe, "x", progress=False).save(tmp_path / "head")
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path / "store"), "x", str(shards))
+    assert artifact.manifest.backbone.sha256 == checkpoint.sha256
+    next(shards.glob("model-*.safetensors")).write_bytes(b"damaged")
+    with pytest.raises(BackboneError, match="The head was trained on sharded with weights"):
+        assemble(tmp_path / "head", Store(tmp_path / "store"), "x", str(shards))

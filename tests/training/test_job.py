@@ -298,7 +298,7 @@ def test_a_file_in_the_heads_place_is_found_before_training(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (["--backbone", "x"], "lattemix-train: There is no backbone 'x'"),
+        (["--backbone", "./x"], "lattemix-train: There is no backbone './x'"),
         (["--dev", "none.csv"], "lattemix-train: Cannot read none.csv"),
         (["--corpus", "none.txt"], "lattemix-train: Cannot read the corpus none.txt"),
         (["--max-tokens", "999"], "lattemix-train: max_tokens is 999, but tiny-bert0 has 32"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import ViTConfig, ViTModel
 
 from tests.conftest import SENTENCES
 from training.backbones import Backbone, BackboneError, Checkpoint, load
@@ -107,6 +108,37 @@ def test_code_that_comes_with_a_backbone_is_never_run(backbone: Path, tmp_path: 
     with pytest.raises(BackboneError, match="cannot be loaded"):
         Transformer(Checkpoint.read(directory), 16)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        # Without `is_encoder_decoder`, which older files leave to the model type's default.
+        ({"model_type": "t5"}, r"b is an encoder-decoder \(model_type 't5'\): .*bert, roberta"),
+        ({"model_type": "clip"}, r"b is not a text encoder \(model_type 'clip'\): .*bert, rob"),
+    ],
+)
+def test_an_unsupported_model_type_is_refused_before_loading_weights(
+    backbone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, str],
+    says: str,
+) -> None:
+    directory = Path(shutil.copytree(backbone, tmp_path / "b"))
+    (directory / "config.json").write_text(json.dumps(config))
+    loaded = "transformers.AutoModel.from_pretrained"
+    monkeypatch.setattr(loaded, lambda *_, **__: pytest.fail("weights must not be loaded"))
+    with pytest.raises(BackboneError, match=says):
+        Transformer(Checkpoint.read(directory), 16)
+
+
+def test_a_model_that_does_not_read_tokens_is_refused(backbone: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(backbone, tmp_path / "b"))
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 32}
+    ViTModel(ViTConfig(**sizes, num_hidden_layers=1, image_size=32)).save_pretrained(directory)
+    with pytest.raises(BackboneError, match=r"b is not a text encoder \(model_type 'vit'\): "):
+        Transformer(Checkpoint.read(directory), 16)
 
 
 def test_damaged_weights_are_a_sentence(backbone: Path, tmp_path: Path) -> None:

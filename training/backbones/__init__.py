@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from training.backbones.checkpoint import BackboneError, Checkpoint
+from training.backbones.checkpoint import Checkpoint
 from training.backbones.sources import open_backbone
 from training.backbones.tokens import TokenVectors
+from training.backbones.weights import BackboneError
 
 __all__ = ["Backbone", "BackboneError", "Checkpoint", "TokenVectors", "load", "open_backbone"]
 

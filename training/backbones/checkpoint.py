@@ -1,4 +1,4 @@
-"""A backbone on disk: three files, read and checked. Never a pickle."""
+"""A backbone on disk: config, weights and tokenizer, read and checked."""
 
 import json
 from dataclasses import dataclass
@@ -6,43 +6,46 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from model_store import LatteMixError
-from model_store.manifest import Backbone, sha256_of
+from numpy.typing import NDArray
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+from model_store.manifest import Backbone, sha256_of
+from training.backbones.weights import WEIGHTS, BackboneError, digest, read_tensors, weight_files
+from training.export.families import FAMILIES
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 
 # Families of which the first position is the one after the padding token's id.
 COUNTS_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
-class BackboneError(LatteMixError):
-    """A backbone cannot be had, or is not what it should be."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
-    """A backbone on disk: `config.json`, `model.safetensors` and `tokenizer.json`."""
+    """A backbone on disk: `config.json`, `tokenizer.json`, and one safetensors file or shards."""
 
     name: str
     directory: Path
     config: dict[str, Any]
-    sha256: str
+    sha256: str  # of the weights
 
     @classmethod
     def read(cls, directory: Path, name: str | None = None) -> "Checkpoint":
-        """Check that `directory` holds a backbone and record its digest."""
-        for required in (CONFIG, WEIGHTS, TOKENIZER):
-            if not (directory / required).is_file():
-                raise BackboneError(_missing(directory, required))
-        try:
-            config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise BackboneError(f"{directory / CONFIG} is not valid JSON: {error}.") from error
-        if not isinstance(config, dict) or "model_type" not in config:
-            raise BackboneError(f"{directory / CONFIG} does not say its model_type.")
-        return cls(
-            name or directory.resolve().name, directory, config, sha256_of(directory / WEIGHTS)
-        )
+        """Check that `directory` holds a backbone and record the digest of its weights."""
+        source = name or str(directory)
+        config = read_config(directory, source)
+        files = weight_files(directory)
+        if not files:
+            raise BackboneError(_without_weights(directory, source))
+        if not (directory / TOKENIZER).is_file():
+            raise BackboneError(
+                f"{source} has no {TOKENIZER}: write it with transformers, "
+                f"`AutoTokenizer.from_pretrained({source!r}).save_pretrained(DIR)`, beside "
+                f"{CONFIG} and the weights."
+            )
+        return cls(name or directory.resolve().name, directory, config, digest(files))
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Every weight by its name, from all files."""
+        return read_tensors(weight_files(self.directory))
 
     @cached_property
     def tokenizer_sha256(self) -> str:
@@ -85,26 +88,52 @@ class Checkpoint:
         return positions - int(self.config["pad_token_id"]) - 1
 
     @property
-    def weights(self) -> Path:
-        """The safetensors file."""
-        return self.directory / WEIGHTS
-
-    @property
     def tokenizer(self) -> Path:
         """The tokenizer's definition."""
         return self.directory / TOKENIZER
 
 
-def _missing(directory: Path, required: str) -> str:
-    if required == WEIGHTS and (directory / "pytorch_model.bin").is_file():
-        return (
-            f"{directory} has only pytorch_model.bin, a pickle, which can run code when read: "
-            "convert it once with transformers, `AutoModel.from_pretrained(DIR)"
-            ".save_pretrained(DIR, safe_serialization=True)`, where you trust it."
-        )
-    if required == TOKENIZER:
-        return (
-            f"{directory} has no {TOKENIZER}: write it once with transformers, "
-            "`AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)`."
-        )
-    return f"{directory} has no {required}: it is not a backbone."
+def read_config(directory: Path, source: str) -> dict[str, Any]:
+    """The `config.json` of a backbone; refuse one that is not of an encoder.
+
+    Args:
+        directory: where it is.
+        source: the backbone's name in error messages.
+    """
+    path = directory / CONFIG
+    if not path.is_file():
+        raise BackboneError(f"{source} has no {CONFIG}: it is not a backbone.")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BackboneError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise BackboneError(f"{path} does not say its model_type.")
+    if config.get("is_encoder_decoder"):
+        raise BackboneError(unsupported(source, config["model_type"], "an encoder-decoder"))
+    return config
+
+
+def unsupported(source: str, model_type: str, kind: str) -> str:
+    """The error for a model that is not an encoder of text."""
+    return (
+        f"{source} is {kind} (model_type {model_type!r}): a backbone is a text encoder, such as "
+        f"{', '.join(FAMILIES)}, or a table of static word vectors."
+    )
+
+
+def pickle_problem(source: str, file: str) -> str:
+    """The error for weights that are only there as a pickle."""
+    return (
+        f"{source} has only {file}, a pickle, which can run code when loaded: if you trust it, "
+        f"convert it with transformers, `AutoModel.from_pretrained({source!r})"
+        f".save_pretrained(DIR)` and `AutoTokenizer.from_pretrained({source!r})"
+        ".save_pretrained(DIR)`, and give --backbone DIR."
+    )
+
+
+def _without_weights(directory: Path, source: str) -> str:
+    pickles = sorted(path.name for path in directory.glob("pytorch_model*.bin"))
+    if pickles:
+        return pickle_problem(source, pickles[0])
+    return f"{source} has no {WEIGHTS}: it is not a backbone."

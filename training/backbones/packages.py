@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_store.manifest import sha256_of
-from training.backbones.checkpoint import CONFIG, TOKENIZER, WEIGHTS, BackboneError
+from training.backbones.checkpoint import CONFIG, TOKENIZER
+from training.backbones.weights import WEIGHTS, BackboneError
 from training.directories import cache_root
 
 

@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.backbones import words
-from training.backbones.checkpoint import CONFIG, TOKENIZER, WEIGHTS, BackboneError, Checkpoint
+from training.backbones import hub, words
+from training.backbones.checkpoint import Checkpoint
 from training.backbones.packages import PINNED, unpacked
+from training.backbones.weights import BackboneError
+
+_HELP = (
+    "You can give --backbone a directory, a file of word vectors, a hub id such as "
+    f"sentence-transformers/all-MiniLM-L6-v2, or one of {', '.join(PINNED)}."
+)
 
 
 @contextmanager
@@ -24,19 +30,23 @@ def open_backbone(reference: str) -> Iterator[Checkpoint]:
             else:
                 with _converted(directory / package.word_vectors, reference) as checkpoint:
                     yield checkpoint
-    elif (path := Path(os.path.expanduser(reference))).is_dir():
+    elif reference and (path := Path(os.path.expanduser(reference))).is_dir():
         yield Checkpoint.read(path)
-    elif path.is_file():
+    elif reference and path.is_file():
         with _converted(path, path.name) as checkpoint:
             yield checkpoint
-    elif reference.count("/") == 1 and not reference.startswith((".", "/", "~")):
-        yield Checkpoint.read(_from_hub(reference), reference)
     else:
-        raise BackboneError(
-            f"There is no backbone {reference!r}: give --backbone a directory, a file of word "
-            "vectors, a hub id such as sentence-transformers/all-MiniLM-L6-v2, or one of "
-            f"{', '.join(PINNED)}."
-        )
+        yield Checkpoint.read(_downloaded(reference), reference)
+
+
+def _downloaded(reference: str) -> Path:
+    """The directory of a hub id; a name that ends like a file of word vectors is none."""
+    if reference.endswith(words.SUFFIXES):
+        raise BackboneError(f"There is no backbone {reference!r}. {_HELP}")
+    try:
+        return hub.download(reference)
+    except hub.HubError as error:
+        raise BackboneError(f"{error} {_HELP}") from error
 
 
 @contextmanager
@@ -45,13 +55,3 @@ def _converted(path: Path, name: str) -> Iterator[Checkpoint]:
     with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
         words.convert(path, Path(temporary))
         yield Checkpoint.read(Path(temporary), name)
-
-
-def _from_hub(reference: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(reference, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER]))
-    except Exception as error:  # the hub client raises a family of errors for one fact
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BackboneError(f"Cannot fetch {reference!r} from the hub: {reason}") from error

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from app.engine.tokenization import Tokenizer
-from training.backbones.checkpoint import BackboneError, Checkpoint
+from training.backbones.checkpoint import Checkpoint
 from training.backbones.tokens import TokenVectors
+from training.backbones.weights import BackboneError
 from training.backbones.words import TABLE
 
 
@@ -18,9 +19,8 @@ class StaticVectors:
         self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
         self.at(layer or 0)
         try:
-            with safe_open(checkpoint.weights, framework="numpy") as file:
-                self._table = file.get_tensor(TABLE)  # [V, H]
-        except (SafetensorError, OSError) as error:
+            self._table = checkpoint.tensors()[TABLE]  # [V, H]
+        except (SafetensorError, OSError, KeyError) as error:
             raise BackboneError(f"{checkpoint.name} cannot be loaded: {error}") from error
         self.hidden_size: int = self._table.shape[1]
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)

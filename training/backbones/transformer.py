@@ -7,15 +7,18 @@ from copy import copy
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
 from app.engine.encoder import batches
 from app.engine.tokenization import Tokenizer
-from training.backbones.checkpoint import BackboneError, Checkpoint
+from training.backbones.checkpoint import Checkpoint, unsupported
 from training.backbones.tokens import TokenVectors
+from training.backbones.weights import BackboneError
 from training.device import autocast, device
 
+# Unset, transformers would ask whether to run a model's own code, and take "y" for consent.
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _TOKEN_BUDGET = {"cpu": 1024, "cuda": 16384}
 
 # Loading reports tensors a frozen encoder does not use; ours is the progress worth showing.
@@ -27,38 +30,34 @@ class Transformer:
     """The reference the exported graph is checked against, and what heads are trained on."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
-        checkpoint.check_length(max_tokens)
+        self.depth, self.hidden_size = check(checkpoint, max_tokens, layer)
         self.device = device()
         try:
             self.model = AutoModel.from_pretrained(
-                checkpoint.directory,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,  # unset, transformers would ask, and take "y" for consent
-                dtype=torch.float32,
+                checkpoint.directory, use_safetensors=True, dtype=torch.float32, **_LOCAL
             )
         except Exception as error:  # a damaged file, an unknown family: they share no base
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise BackboneError(f"{checkpoint.name} cannot be loaded: {reason}") from error
+            raise _unloadable(checkpoint, error) from error
         self.model.eval().requires_grad_(False).to(self.device)
         self.checkpoint, self.max_tokens = checkpoint, max_tokens
-        self.layer = self._checked(self.model.config.num_hidden_layers if layer is None else layer)
-        self.hidden_size: int = self.model.config.hidden_size
+        self.layer = self.depth if layer is None else layer
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
+        self._check_input()
+
+    def _check_input(self) -> None:
+        """Refuse a model that does not read token ids: one of images, for example."""
+        try:
+            with torch.inference_mode():
+                self._run([[0]])
+        except Exception as error:
+            raise _unsupported(self.checkpoint, "not a text encoder") from error
 
     def at(self, layer: int) -> "Transformer":
         """The same backbone, in the same memory, read at another layer."""
+        _check_layer(self.checkpoint, layer, self.depth)
         other = copy(self)
-        other.layer = self._checked(layer)
+        other.layer = layer
         return other
-
-    def _checked(self, layer: int) -> int:
-        depth = self.model.config.num_hidden_layers
-        if layer > depth:
-            raise BackboneError(
-                f"{self.checkpoint.name} has {depth} layers, so layer {layer} is none of them."
-            )
-        return layer
 
     def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
         """The vectors of every token of every sentence, special tokens included."""
@@ -104,3 +103,35 @@ class Transformer:
         )
         states: tuple[Tensor, ...] = output.hidden_states
         return states
+
+
+def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None) -> tuple[int, int]:
+    """Return the number of layers and the width; refuse what the config alone shows to be wrong."""
+    checkpoint.check_length(max_tokens)
+    try:
+        config = AutoConfig.from_pretrained(checkpoint.directory, **_LOCAL)
+    except Exception as error:  # the same families of errors as above
+        raise _unloadable(checkpoint, error) from error
+    if config.is_encoder_decoder:
+        raise _unsupported(checkpoint, "an encoder-decoder")
+    depth, width = (getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size"))
+    if not (isinstance(depth, int) and isinstance(width, int)):
+        raise _unsupported(checkpoint, "not a text encoder")
+    _check_layer(checkpoint, layer or 0, depth)
+    return depth, width
+
+
+def _check_layer(checkpoint: Checkpoint, layer: int, depth: int) -> None:
+    if layer > depth:
+        raise BackboneError(
+            f"{checkpoint.name} has {depth} layers, so layer {layer} is none of them."
+        )
+
+
+def _unsupported(checkpoint: Checkpoint, kind: str) -> BackboneError:
+    return BackboneError(unsupported(checkpoint.name, checkpoint.config["model_type"], kind))
+
+
+def _unloadable(checkpoint: Checkpoint, error: Exception) -> BackboneError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return BackboneError(f"{checkpoint.name} cannot be loaded: {reason}")

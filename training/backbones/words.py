@@ -15,6 +15,7 @@ from model_store import LatteMixError
 
 TABLE = "embeddings"  # [V + 1, H]: the words, and the unknown one
 UNKNOWN = "[UNK]"
+SUFFIXES = (".txt", ".vec", ".bin", ".npy", ".kv", ".model", ".pkl", ".pickle")
 
 Floats = NDArray[np.float32]
 

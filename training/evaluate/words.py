@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from safetensors import safe_open
 from scipy.linalg import eigh
 
 from model_store import LatteMixError
@@ -57,8 +56,7 @@ def static_words(backbone: Backbone) -> Embedding:
     checkpoint = backbone.checkpoint  # its files are sound: it was loaded from them
     vocabulary = tokenizers.Tokenizer.from_file(str(checkpoint.tokenizer)).get_vocab()
     words = sorted(vocabulary.keys() - {UNKNOWN}, key=vocabulary.__getitem__)
-    with safe_open(checkpoint.weights, framework="numpy") as file:
-        table = file.get_tensor(TABLE)  # [V + 1, H]
+    table = checkpoint.tensors()[TABLE]  # [V + 1, H]
     return Embedding.of(words, table[[vocabulary[word] for word in words]])
 
 

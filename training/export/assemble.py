@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from app import __version__
 from app.engine.tokenization import Tokenizer
@@ -97,7 +96,7 @@ def _vocabulary_weights(checkpoint: Checkpoint, head: Head) -> Floats:
     size = Tokenizer(checkpoint.tokenizer, head.spec.max_tokens).vocabulary_size
     vectors: NDArray[np.floating] = np.zeros((size, head.spec.backbone.hidden_size), np.float32)
     if checkpoint.is_static:
-        vectors = load_file(checkpoint.weights)[TABLE]
+        vectors = checkpoint.tensors()[TABLE]
     ids, ones = np.arange(size, dtype=np.int32), np.ones(size, np.int32)
     return head.weights(TokenVectors(vectors, ids, ones))
 

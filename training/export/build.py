@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from training.backbones import Checkpoint
 from training.backbones.words import TABLE
@@ -41,9 +40,11 @@ def build(
             "categorical one gives mixtures to serve."
         )
     try:
-        weights = load_file(checkpoint.weights)
+        weights = checkpoint.tensors()
     except (OSError, SafetensorError, ValueError) as error:
-        raise ExportError(f"{checkpoint.weights} is damaged or unreadable: {error}.") from error
+        raise ExportError(
+            f"The weights in {checkpoint.directory} are damaged or unreadable: {error}."
+        ) from error
     numbers = arithmetic(Graph())
     try:
         tokens = _tokens(numbers, checkpoint, weights, head)
