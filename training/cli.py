@@ -13,7 +13,7 @@ from app.failures import complete
 from app.settings import load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
-from training.recipe import RECIPES, Recipe
+from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +42,8 @@ CacheSize = Annotated[float, typer.Option(help="Limit of that cache, in GB.")]
 
 
 def _with_recipe(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a flag for every setting of a recipe, gathered in `settings`."""
+    """Give a command a flag for every setting of a recipe, collected in `settings`."""
+    defaults = Recipe.load(DEFAULT_RECIPE)
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:
@@ -52,7 +53,12 @@ def _with_recipe(command: Callable[..., None]) -> Callable[..., None]:
     own = dict(inspect.signature(command).parameters)
     own.pop("settings")
     for name, setting in Recipe.model_fields.items():
-        option = typer.Option(help=setting.description, rich_help_panel="Recipe")
+        value = getattr(defaults, name)
+        option = typer.Option(
+            help=setting.description,
+            show_default=False if value is None else str(value),
+            rich_help_panel="Recipe (defaults of default.toml)",
+        )
         own[name] = inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -72,7 +78,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory to write the head into.")],
     settings: dict[str, Any],
     backbone: BackboneOption = DEFAULT_BACKBONE,
-    recipe: Annotated[Path, typer.Option(help="TOML file.")] = RECIPES / "default.toml",
+    recipe: Annotated[Path, typer.Option(help="TOML file.")] = DEFAULT_RECIPE,
     column: ColumnOption = None,
     about: Annotated[str | None, typer.Option(help="The corpus in words, for the card.")] = None,
     licence: Annotated[str | None, typer.Option(help="The corpus's, for the card.")] = None,

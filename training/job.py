@@ -11,9 +11,11 @@ from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
 from training import backbones
+from training.backbones import Checkpoint
 from training.cache import VectorCache
 from training.card import FILE as CARD
 from training.card import card
+from training.commands import export_commands
 from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.evaluate import measure
@@ -67,10 +69,7 @@ class Job:
         dev = read_file(self.dev) if self.dev else None  # first: it may be wrong
         with backbones.open_backbone(self.backbone) as checkpoint:
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
-            try:
-                check(checkpoint)
-            except ExportError as error:
-                tell(f"Note: this head can be evaluated, but not served. {error}")
+            servable = self._is_servable(checkpoint, tell)
             corpus = self._prepare(workers)
             tell(f"{corpus.sentences:,} distinct sentences")
             encoded = Encoded(backbone, corpus, self.cache)
@@ -84,7 +83,18 @@ class Job:
                 _tell_of_cuts(head, tell)
                 _tell_of_collapse(head, tell)
                 tell(f"Wrote the head to {self.out}.")
+                if servable:
+                    source = self.backbone if self.backbone != checkpoint.name else None
+                    tell("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
         workers.wait()
+
+    def _is_servable(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
+        try:
+            check(checkpoint)
+        except ExportError as error:
+            tell(f"Note: this head can be evaluated, but not served. {error}")
+            return False
+        return self.recipe.model == "categorical"
 
     @property
     def state(self) -> Path:

@@ -1,6 +1,7 @@
 """Every training setting in one typed record: the paper's choices, and ours, side by side."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,51 +15,62 @@ Normalisation = Literal["none", "centre", "centre-equal-norm"]
 Model = Literal["categorical", "normal", "autoencoder"]
 
 RECIPES = Path(__file__).parent / "recipes"
+DEFAULT_RECIPE = RECIPES / "default.toml"
 
 
 class Recipe(BaseModel):
     """How a head is trained. Recorded in the head, so that a result can be repeated."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     layer: int | None = Field(None, ge=0, description="Hidden layer to read; the last if unset.")
-    max_tokens: int = Field(256, gt=2, description="Longest sentence, special tokens included.")
+    max_tokens: int = Field(
+        256, gt=2, description="Tokens read of a sentence, special tokens included."
+    )
     max_sentences: int | None = Field(
-        None, gt=1, description="Keep only so many, a random sample; all if unset."
+        None, gt=1, description="Size of a random sample of the corpus; all if unset."
     )
     normalisation: Normalisation = Field(
-        "centre-equal-norm", description="What happens to a token's vector before the encoder."
+        "centre-equal-norm", description="Normalisation of token vectors before the encoder."
     )
     token_weighting: TokenWeighting = Field(
-        "uniform", description="How much each token counts in a sentence's mixture."
+        "uniform", description="Weight of each token in its sentence's mixture."
     )
 
-    model: Model = Field("categorical", description="Only categorical heads can be served.")
+    model: Model = Field(
+        "categorical", description="Kind of VAE; only categorical heads can be served."
+    )
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")
     classes: int = Field(20, gt=1, description="C, the classes of each latent variable.")
-    temperature: float = Field(0.3, gt=0, description="Of the Gumbel-softmax.")
+    temperature: float = Field(0.3, gt=0, description="Temperature of the Gumbel-softmax.")
     inference_temperature: float | None = Field(
-        None, gt=0, description="Of the softmax at inference; the same if unset."
+        None,
+        gt=0,
+        description="Temperature of the softmax at inference; that of training if unset.",
     )
     encoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the encoder.")
     decoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the decoder.")
 
-    steps: int | None = Field(None, gt=0, description="Length of the training; or set epochs.")
-    epochs: float | None = Field(None, gt=0, description="Passes over the corpus; or set steps.")
+    steps: int | None = Field(None, gt=0, description="Training steps; instead of epochs.")
+    epochs: float | None = Field(
+        None, gt=0, description="Passes over the corpus; instead of steps."
+    )
     batch_sentences: int = Field(16, gt=0, description="Sentences per step, with all their tokens.")
-    learning_rate: float = Field(2e-3, gt=0, description="Its highest value.")
-    learning_rate_floor: float = Field(0.0, ge=0, description="Its value at either end.")
+    learning_rate: float = Field(2e-3, gt=0, description="Peak learning rate.")
+    learning_rate_floor: float = Field(
+        0.0, ge=0, description="Learning rate at the first and the last step."
+    )
     learning_rate_schedule: Literal["linear", "constant"] = Field(
-        "linear", description="A rise and a fall, or none."
+        "linear", description="Linear warm-up and decay, or constant."
     )
-    warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps spent rising.")
+    warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps used for warm-up.")
     beta_schedule: Literal["linear", "cyclical", "constant"] = Field(
-        "linear", description="How the weight of the KL term comes to 1."
+        "linear", description="Schedule of the KL weight from 0 to 1."
     )
-    free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, not punished.")
+    free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, without penalty.")
     seed: int = Field(0, ge=0, description="Same seed and sentences, same head.")
 
-    metric: Metric = Field("centred", description="What to recommend to users of this head.")
+    metric: Metric = Field("centred", description="Recommended similarity metric of the head.")
 
     @model_validator(mode="after")
     def _has_one_length(self) -> "Recipe":
@@ -75,7 +87,7 @@ class Recipe(BaseModel):
 
     @classmethod
     def load(cls, path: Path, **overrides: Any) -> "Recipe":
-        """Read a TOML file; keyword arguments that are not None win over what it says."""
+        """Read a TOML file; keyword arguments that are not None, the flags, take precedence."""
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -83,10 +95,20 @@ class Recipe(BaseModel):
         except ValueError as error:  # not TOML, or not even UTF-8
             raise LatteMixError(f"The recipe {path} is not valid TOML: {error}.") from error
         given = {key: value for key, value in overrides.items() if value is not None}
+        if {"steps", "epochs"} <= given.keys():
+            raise LatteMixError("--steps and --epochs: give only one of them.")
         for one, other in (("steps", "epochs"), ("epochs", "steps")):
             if one in given:
                 settings.pop(other, None)
         try:
             return cls.model_validate(settings | given)
         except ValidationError as error:
-            raise LatteMixError(f"In the recipe {path}, {first_problem(error)}.") from error
+            raise LatteMixError(_problem(error, path, given)) from error
+
+
+def _problem(error: ValidationError, path: Path, flags: Mapping[str, Any]) -> str:
+    """The first wrong setting, blamed on its flag, or on the file if it has none."""
+    for problem in error.errors():
+        if problem["loc"] and (name := str(problem["loc"][0])) in flags:
+            return f"--{name.replace('_', '-')}: {problem['msg']}, not {flags[name]}."
+    return f"In the recipe {path}, {first_problem(error)}."

@@ -2,6 +2,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -338,3 +339,76 @@ def test_every_setting_of_a_recipe_is_a_flag_with_its_description(
     for name in ("--latent-dims", "--beta-schedule", "--free-bits", "--token-weighting", "--seed"):
         assert name in text
     assert "L, the number of latent variables." in text
+
+
+def test_help_shows_the_defaults_of_the_default_recipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run(monkeypatch, "train", "--help")
+    rows = {
+        flag: row
+        for row in capsys.readouterr().out.splitlines()
+        for flag in re.findall(r"--\S+", row)
+    }
+    for flag, value in (("--free-bits", "0.3"), ("--learning-rate", "0.005"), ("--steps", "1000")):
+        assert f"[default: ({value})]" in rows[flag]
+    assert "default" not in rows["--epochs"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--free-bits", "-1"], "--free-bits: Input should be greater than or equal to 0, not -1"),
+        (["--learning-rate", "inf"], "--learning-rate: Input should be a finite number, not inf"),
+        (["--steps", "5", "--epochs", "1"], "--steps and --epochs: give only one of them."),
+    ],
+)
+def test_a_wrong_setting_is_blamed_on_its_flag(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    tmp_path: Path,
+    flags: list[str],
+    says: str,
+) -> None:
+    code = str(run(monkeypatch, *arguments, "--out", tmp_path / "out", *flags))
+    assert code.startswith(f"lattemix-train: {says}")
+    assert "toml" not in code
+
+
+def test_a_wrong_setting_in_a_recipe_is_blamed_on_the_file(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("steps = 5\nfree_bits = -1\n")
+    flags = ["--out", tmp_path / "out", "--recipe", recipe, "--seed", 1]
+    code = str(run(monkeypatch, *arguments, *flags))
+    assert code.startswith(f"lattemix-train: In the recipe {recipe}, free_bits: Input should be")
+
+
+def test_train_names_the_commands_that_export_and_serve(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    backbone: Path,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "my head"
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", out) == 0
+    *_, export, serve = capsys.readouterr().err.splitlines()
+    expected = ["--head", str(out), "--name", "my-head", "--backbone", str(backbone)]
+    assert shlex.split(export) == ["lattemix-train", "export", *expected]
+    assert shlex.split(serve) == ["lattemix", "serve", "--model", "my-head"]
+    assert run(monkeypatch, *shlex.split(export)[1:], "--store", tmp_path / "store") == 0
+    assert Store(tmp_path / "store").open("my-head")
+
+
+def test_train_names_no_export_for_a_head_that_cannot_be_served(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    flags = ["--steps", 5, "--out", tmp_path / "out", "--model", "normal"]
+    assert run(monkeypatch, *arguments, *flags) == 0
+    assert "lattemix-train export" not in capsys.readouterr().err

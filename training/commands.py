@@ -1,0 +1,54 @@
+"""Commands for the user to run next, quoted for the shell."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from model_store.manifest import NAME_PATTERN
+
+
+def resume_command() -> str:
+    """The command that resumes this process's run: the same one, without `--restart`."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--restart"]
+    return shlex.join([*_launcher(), *_program(), *arguments])
+
+
+def export_commands(head: Path, backbone: str | None = None) -> tuple[str, str]:
+    """The commands that export a head and serve the model.
+
+    Args:
+        head: the head's directory, which also names the model if it can.
+        backbone: the source of the backbone, if the head's record of it does not suffice.
+    """
+    name = directory_name = head.resolve().name
+    export = [*_program(), "export", "--head", str(head)]
+    if not re.fullmatch(NAME_PATTERN, directory_name):
+        name = re.sub(r"[^A-Za-z0-9]+", "-", directory_name)[:64].strip("-") or "mine"
+        export += ["--name", name]
+    if backbone is not None:
+        export += ["--backbone", backbone]
+    serve = [_short(Path(sys.argv[0]).with_name("lattemix")), "serve", "--model", name]
+    return shlex.join(export), shlex.join(serve)
+
+
+def _program() -> list[str]:
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return [_short(Path(sys.executable)), "-m", "training"]
+    return [_short(started)]
+
+
+def _launcher() -> list[str]:
+    """What starts several processes on one machine, without the `python` it starts itself."""
+    processes = os.environ.get("LOCAL_WORLD_SIZE")
+    return ["torchrun", "--nproc-per-node", processes, "--no-python"] if processes else []
+
+
+def _short(program: Path) -> str:
+    """The program's name, if the shell finds it by that; else its path."""
+    found = shutil.which(program.name)
+    is_same = found is not None and program.exists() and Path(found).samefile(program)
+    return program.name if is_same else str(program)
