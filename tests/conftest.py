@@ -4,8 +4,6 @@ import os
 import shutil
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before its client is imported: no test needs the hub
-
 import hypothesis
 import pytest
 import tokenizers

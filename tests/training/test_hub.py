@@ -98,7 +98,6 @@ def open_from(hub: Hub, reference: str, **environment: str) -> str:
     """Open a backbone in a new process, whose client reads HF_ENDPOINT; return what it says."""
     environment = os.environ | {
         "HF_ENDPOINT": hub.url,
-        "HF_HUB_OFFLINE": "0",
         "HF_HOME": str(hub.root.parent / "client"),
         "NO_PROXY": "*",
         **environment,

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 from training import cli
+from training.backbones.hub import HubError
 from training.cache import VectorCache
 from training.evaluate.evaluation import Evaluation
 from training.head import Head
@@ -127,11 +128,16 @@ def test_a_backbone_alone_is_measured_by_its_poolings(
     assert not np.allclose(report.scores[mean]["stsb"], last.scores[mean]["stsb"], atol=1e-7)
 
 
+def unreachable(repository: str) -> Path:
+    raise HubError(f"Cannot download {repository!r} from the hub: offline.")
+
+
 def test_a_model_whose_head_and_backbone_are_gone_is_measured_as_served(
     data: Path, cache: VectorCache, store: Store, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = store.open("tiny")
     monkeypatch.chdir(data)  # where no backbone of that name is
+    monkeypatch.setattr("training.backbones.hub.download", unreachable)
     report = Evaluation([data], ["stsb"], cache, model=artifact).run()
     assert {aggregation for aggregation, _ in report.scores} == {"served"}
     assert report.left_out[0].startswith("poolings: Cannot download 'tiny-bert0' from the hub")
