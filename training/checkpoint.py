@@ -78,5 +78,16 @@ class Run:
             )
 
 
+def saved_step(directory: Path) -> int | None:
+    """The step that a run in `directory` resumes with; None if it has no checkpoint."""
+    try:
+        with safe_open(directory / FILE, framework="pt") as file:
+            return int(file.metadata()["step"])
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError):
+        return 0  # damaged: restoring it explains what to do
+
+
 def _short(value: object) -> str:
     return f"{value[:12]}…" if isinstance(value, str) and len(value) > 40 else str(value)

@@ -13,6 +13,8 @@ from app.failures import complete
 from app.settings import load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
+from training.evaluate.sets import read_file as read_pairs
+from training.readers import check as check_corpus
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe
 
 cli = typer.Typer(
@@ -92,20 +94,21 @@ def train(
 ) -> None:
     """Train a VAE head on a frozen backbone; the same command again resumes it."""
     chosen = Recipe.load(recipe, **settings)
+    check_corpus(corpus, column or ())  # before torch is imported, which takes seconds
+    pairs = read_pairs(dev) if dev else None
     from training.cache import VectorCache
     from training.job import Job
 
-    kept = VectorCache(cache, cache_gb)
     Job(
         out,
         backbone,
         corpus,
         chosen,
-        kept,
+        VectorCache(cache, cache_gb),
         column or (),
         about,
         licence,
-        dev,
+        pairs,
         restart,
         tensorboard,
     ).run(_tell)
@@ -133,6 +136,7 @@ def describe(
     cache_gb: CacheSize = 20,
 ) -> None:
     """Find the words of a corpus that are most in each latent class; `train` has done it."""
+    check_corpus(corpus, column or ())
     from training.cache import VectorCache
     from training.meanings import describe
 
@@ -176,6 +180,7 @@ def evaluate(
     cache_gb: CacheSize = 20,
 ) -> None:
     """Measure agreement with people: mixtures beside poolings, controls and what is served."""
+    check_corpus(corpus or (), column or ())
     from training.cache import VectorCache
     from training.evaluate import tables
     from training.evaluate.evaluation import Evaluation, record_scores
@@ -245,6 +250,7 @@ def reproduce(
     cache_gb: CacheSize = 20,
 ) -> None:
     """Rerun one of the paper's tables, beside its figures; the same command again resumes it."""
+    check_corpus(corpus or (), column or ())
     from training.cache import VectorCache
     from training.evaluate import tables
     from training.paper.plots import draw_layers

@@ -79,16 +79,21 @@ def prepare(sentences: Iterable[str], directory: Path, most: int | None = None) 
             _shard(directory, index).write_text(text, encoding="utf-8")
             digest.update(text.encode() + b"\n")
             count += len(shard)
-    if count < 2:
-        raise CorpusError(
-            f"The corpus holds {'one sentence' if count else 'no sentences'}: a head is trained on "
-            "many, and thousands are better."
-        )
+    check_size(count)
     corpus = Corpus(directory, count, digest.hexdigest())
     record = asdict(corpus)
     record.pop("directory")
     (directory / _INDEX).write_text(json.dumps(record), encoding="utf-8")
     return corpus
+
+
+def check_size(sentences: int) -> None:
+    """Refuse a corpus of fewer than two distinct sentences."""
+    if sentences < 2:
+        raise CorpusError(
+            f"The corpus holds {'one sentence' if sentences else 'no sentences'}: a head is "
+            "trained on many, and thousands are better."
+        )
 
 
 def _shard(directory: Path, index: int) -> Path:

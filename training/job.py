@@ -1,6 +1,5 @@
 """One training job: everything `lattemix-train train` does, and what it leaves behind."""
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,22 +14,25 @@ from training.backbones import Checkpoint
 from training.cache import VectorCache
 from training.card import FILE as CARD
 from training.card import card
+from training.checkpoint import saved_step
 from training.commands import export_commands
 from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.evaluate import measure
 from training.evaluate.report import MEAN, Report
-from training.evaluate.sets import Pairs, read_file
+from training.evaluate.sets import Pairs
 from training.events import require_tensorboard
-from training.export.build import check
+from training.export.build import check as check_exportable
 from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log
+from training.output import exclusive
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read
 from training.recipe import Recipe
 from training.report import verdict, write_report
+from training.weighting import check_learnable
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Job:
     columns: Sequence[str] = ()
     about: str | None = None
     licence: str | None = None
-    dev: Path | None = None
+    dev: Pairs | None = None
     restart: bool = False
     tensorboard: bool = False
 
@@ -59,38 +61,47 @@ class Job:
             require_tensorboard()
         workers = Workers.join()
         if workers.is_first:
-            with self._alone():
+            with exclusive(self.out):
                 self._clear()
-                self._run(workers, tell)
+                with self._state_discarded():
+                    self._run(workers, tell)
         else:
             self._run(workers, tell=_silence)
 
     def _run(self, workers: Workers, tell: Callable[[str], None]) -> None:
-        dev = read_file(self.dev) if self.dev else None  # first: it may be wrong
+        tell(f"Opening the backbone {self.backbone}")
         with backbones.open_backbone(self.backbone) as checkpoint:
-            backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
-            servable = self._is_servable(checkpoint, tell)
+            # The weights last: they take longest, and everything else may be wrong.
+            servable = self._check(checkpoint, tell)
             corpus = self._prepare(workers)
             tell(f"{corpus.sentences:,} distinct sentences")
+            backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             encoded = Encoded(backbone, corpus, self.cache)
             encoded.ahead(self.recipe, workers, progress=workers.is_first)
             if workers.is_first:
-                about = self.about or ", ".join(path.name for path in self.corpus)
-                events = self._events if self.tensorboard else None
-                head = make_head(encoded, self.recipe, about, self.state, dev=dev, events=events)
-                results = self._results(head, encoded, dev) if dev else None
-                self._finish(head, encoded, results)
-                _tell_of_cuts(head, tell)
-                _tell_of_collapse(head, tell)
-                tell(f"Wrote the head to {self.out}.")
+                self._train(encoded, tell)
                 if servable:
                     source = self.backbone if self.backbone != checkpoint.name else None
                     tell("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
         workers.wait()
 
-    def _is_servable(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
+    def _train(self, encoded: Encoded, tell: Callable[[str], None]) -> None:
+        about = self.about or ", ".join(path.name for path in self.corpus)
+        events = self._events if self.tensorboard else None
+        head = make_head(encoded, self.recipe, about, self.state, dev=self.dev, events=events)
+        results = self._results(head, encoded, self.dev) if self.dev else None
+        self._finish(head, encoded, results)
+        _tell_of_cuts(head, tell)
+        _tell_of_collapse(head, tell)
+        tell(f"Wrote the head to {self.out}.")
+
+    def _check(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
+        """Refuse what the backbone's config shows to be wrong; return whether a head can be served."""
+        backbones.check(checkpoint, self.recipe.max_tokens, self.recipe.layer)
+        if self.recipe.token_weighting == "learned":
+            check_learnable(checkpoint)
         try:
-            check(checkpoint)
+            check_exportable(checkpoint)
         except ExportError as error:
             tell(f"Note: this head can be evaluated, but not served. {error}")
             return False
@@ -106,25 +117,14 @@ class Job:
         return self.out / "tensorboard"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep a second job out of `out`."""
-        if self.out.exists() and not self.out.is_dir():
-            raise LatteMixError(f"--out {self.out} is a file: a head is a directory.")
-        self.out.mkdir(parents=True, exist_ok=True)
-        lock = self.out / ".lock"
-        with lock.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LatteMixError(
-                    f"Another run is writing into {self.out}: wait for it, or choose another --out."
-                ) from None
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-                if not any(self.out.iterdir()):
-                    self.out.rmdir()  # it failed before it began
+    def _state_discarded(self) -> Iterator[None]:
+        """Remove the state of a run that fails before its first checkpoint."""
+        try:
+            yield
+        except BaseException:
+            if saved_step(self.state) is None:
+                shutil.rmtree(self.state, ignore_errors=True)
+            raise
 
     def _clear(self) -> None:
         if self.restart:
@@ -138,7 +138,9 @@ class Job:
 
     def _prepare(self, workers: Workers) -> Corpus:
         directory = self.state / "corpus"
-        if workers.is_first and not (STDIN in self.corpus and Corpus.open(directory)):
+        # Standard input cannot be read again when a run is resumed.
+        kept = STDIN in self.corpus and saved_step(self.state) is not None
+        if workers.is_first and not (kept and Corpus.open(directory)):
             sentences = read(self.corpus, self.columns)
             prepare(sentences, directory, self.recipe.max_sentences)
         workers.wait()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from training.corpus import CorpusError
+from training.corpus import CorpusError, check_size
 
 STDIN = Path("-")
 
@@ -37,6 +37,23 @@ def read(paths: Sequence[Path], columns: Sequence[str] = ()) -> Iterator[str]:
             raise CorpusError(f"Cannot read the corpus {path}: {reason}.") from error
         except UnicodeDecodeError as error:
             raise CorpusError(f"The corpus {path} is not UTF-8 text: {error}.") from error
+
+
+def check(paths: Sequence[Path], columns: Sequence[str] = ()) -> None:
+    """Refuse files that cannot be read, or that hold fewer than two sentences, from their start.
+
+    Streams are not looked at: they can be read only once.
+    """
+    distinct: set[str] = set()
+    streams = [path for path in paths if path == STDIN or path.is_fifo() or path.is_char_device()]
+    for path in paths:
+        if path not in streams:
+            for sentence in read([path], columns):
+                distinct.add(" ".join(sentence.split()))
+                if len(distinct - {""}) > 1:
+                    break
+    if paths and not streams:
+        check_size(len(distinct - {""}))
 
 
 def _open(path: Path) -> TextIO:

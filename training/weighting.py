@@ -75,11 +75,7 @@ def learned_weights(
         batch: the sentences of a step.
         seed: draws the halves and the initial weights.
     """
-    if not checkpoint.is_static:
-        raise LatteMixError(
-            f"token_weighting 'learned' is for static word vectors, and {checkpoint.name} is not: "
-            "use 'uniform'."
-        )
+    check_learnable(checkpoint)
     weigher = _weigher(head.spec.backbone.hidden_size, seed)
     adam = torch.optim.Adam(weigher.parameters())
     for step in range(STEPS):
@@ -99,6 +95,15 @@ def learned_weights(
         for index, layer in enumerate(linear)
         for kind in ("weight", "bias")
     }
+
+
+def check_learnable(checkpoint: Checkpoint) -> None:
+    """Refuse to learn token weights on a backbone whose vectors depend on context."""
+    if not checkpoint.is_static:
+        raise LatteMixError(
+            f"token_weighting 'learned' is for static word vectors, and {checkpoint.name} is not: "
+            "use 'uniform'."
+        )
 
 
 def _weigher(hidden_size: int, seed: int) -> nn.Sequential:

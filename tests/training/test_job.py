@@ -1,13 +1,16 @@
 import fcntl
+import io
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -278,15 +281,83 @@ def test_sentences_that_were_cut_are_told(
     assert "50.0% of the sentences are longer than max_tokens (6)" in capsys.readouterr().err
 
 
+def fail_to_load(*_: object, **__: object) -> None:
+    pytest.fail("the backbone must not be opened or loaded")
+
+
 @pytest.mark.parametrize(
-    ("content", "says"), [("", "holds no sentences"), ("one\none\n", "holds one sentence")]
+    ("content", "says"),
+    [
+        (None, "Cannot read the corpus"),
+        ("", "holds no sentences"),
+        (" \n\n", "holds no sentences"),
+        ("one\none\n", "holds one sentence"),
+    ],
 )
-def test_a_corpus_too_small(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path, content: str, says: str
+def test_a_missing_or_too_small_corpus_is_refused_before_the_backbone_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    tmp_path: Path,
+    content: str | None,
+    says: str,
 ) -> None:
-    (tmp_path / "small.txt").write_text(content)
+    monkeypatch.setattr("training.backbones.open_backbone", fail_to_load)
+    monkeypatch.setattr("training.backbones.load", fail_to_load)
+    if content is not None:
+        (tmp_path / "small.txt").write_text(content)
     arguments[arguments.index("--corpus") + 1] = str(tmp_path / "small.txt")
-    assert says in str(run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out"))
+    out = tmp_path / "heads" / "mine"
+    assert says in str(run(monkeypatch, *arguments, "--steps", 5, "--out", out))
+    assert not (tmp_path / "heads").exists()
+
+
+def test_the_second_of_two_corpora_is_checked_as_well(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("training.backbones.open_backbone", fail_to_load)
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\nc,d\n")
+    flags = ["--corpus", table, "--out", tmp_path / "out"]
+    assert "table.csv has the columns 'a', 'b'" in str(run(monkeypatch, *arguments, *flags))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "holds no sentences"), (b"one\n", "holds one sentence")]
+)
+def test_standard_input_without_sentences_is_noticed_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    tmp_path: Path,
+    content: bytes,
+    says: str,
+) -> None:
+    monkeypatch.setattr("training.backbones.load", fail_to_load)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    arguments[arguments.index("--corpus") + 1] = "-"
+    assert says in str(run(monkeypatch, *arguments, "--out", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("stream", ["stdin", "fifo"])
+def test_a_stream_is_a_corpus(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    corpus: Path,
+    tmp_path: Path,
+    stream: str,
+) -> None:
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "file") == 0
+    if stream == "stdin":
+        source = "-"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
+    else:
+        source = str(tmp_path / "fifo")
+        os.mkfifo(source)
+        Thread(target=Path(source).write_bytes, args=[corpus.read_bytes()], daemon=True).start()
+    arguments[arguments.index("--corpus") + 1] = source
+    assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "stream") == 0
+    heads = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("file", "stream")]
+    assert heads[0] == heads[1]
 
 
 def test_a_file_in_the_heads_place_is_found_before_training(
@@ -303,20 +374,39 @@ def test_a_file_in_the_heads_place_is_found_before_training(
         (["--dev", "none.csv"], "lattemix-train: Cannot read none.csv"),
         (["--corpus", "none.txt"], "lattemix-train: Cannot read the corpus none.txt"),
         (["--max-tokens", "999"], "lattemix-train: max_tokens is 999, but tiny-bert0 has 32"),
+        (["--layer", "3"], "lattemix-train: tiny-bert0 has 2 layers, so layer 3 is none of them"),
+        (["--token-weighting", "learned"], "lattemix-train: token_weighting 'learned' is for"),
     ],
 )
-def test_what_is_wrong_is_found_before_training_and_told_in_a_sentence(
+def test_what_is_wrong_is_found_before_the_weights_are_loaded_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     tmp_path: Path,
     changes: list[str],
     says: str,
 ) -> None:
-    monkeypatch.setattr("training.job.make_head", lambda *_, **__: pytest.fail("too late"))
-    code = run(monkeypatch, *arguments, "--out", tmp_path / "out", *changes)
+    monkeypatch.setattr("training.backbones.load", fail_to_load)
+    code = run(monkeypatch, *arguments, "--out", tmp_path / "heads" / "out", *changes)
     assert str(code).startswith(says)
-    if "--corpus" not in changes:
-        assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "heads").exists()
+
+
+def test_damaged_weights_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], backbone: Path, tmp_path: Path
+) -> None:
+    damaged = Path(shutil.copytree(backbone, tmp_path / "damaged"))
+    (damaged / "model.safetensors").write_bytes(b"damaged")
+    code = run(monkeypatch, *arguments, "--out", tmp_path / "out", "--backbone", damaged)
+    assert "damaged cannot be loaded" in str(code)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unwritable_out_is_found_before_the_backbone(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], corpus: Path
+) -> None:
+    monkeypatch.setattr("training.backbones.open_backbone", fail_to_load)
+    code = run(monkeypatch, *arguments, "--out", corpus / "heads" / "mine")
+    assert str(code).startswith(f"lattemix-train: --out {corpus / 'heads' / 'mine'} cannot be")
 
 
 def test_two_jobs_do_not_write_into_one_place(

@@ -8,7 +8,15 @@ from training.backbones.sources import open_backbone
 from training.backbones.tokens import TokenVectors
 from training.backbones.weights import BackboneError
 
-__all__ = ["Backbone", "BackboneError", "Checkpoint", "TokenVectors", "load", "open_backbone"]
+__all__ = [
+    "Backbone",
+    "BackboneError",
+    "Checkpoint",
+    "TokenVectors",
+    "check",
+    "load",
+    "open_backbone",
+]
 
 
 class Backbone(Protocol):
@@ -33,6 +41,18 @@ class Backbone(Protocol):
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
         """The vectors of several layers, in one pass."""
         ...
+
+
+def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
+    """Refuse what `load` would refuse, as far as the config tells, without loading weights."""
+    if checkpoint.is_static:
+        from training.backbones.static import check_layer
+
+        check_layer(checkpoint, layer or 0)
+    else:
+        from training.backbones.transformer import check
+
+        check(checkpoint, max_tokens, layer)
 
 
 def load(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> Backbone:

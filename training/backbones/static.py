@@ -17,7 +17,7 @@ class StaticVectors:
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
         self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
-        self.at(layer or 0)
+        check_layer(checkpoint, layer or 0)
         try:
             self._table = checkpoint.tensors()[TABLE]  # [V, H]
         except (SafetensorError, OSError, KeyError) as error:
@@ -35,11 +35,15 @@ class StaticVectors:
 
     def at(self, layer: int) -> "StaticVectors":
         """The same table: there is nothing else to read."""
-        if layer:
-            name = self.checkpoint.name
-            raise BackboneError(f"{name} has no layers: layer {layer} is none of them.")
+        check_layer(self.checkpoint, layer)
         return self
 
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
         """The same vectors for every layer asked for, of which there is but one."""
         return [self.encode(sentences) for _ in layers]
+
+
+def check_layer(checkpoint: Checkpoint, layer: int) -> None:
+    """Refuse any layer but 0: a table has no others."""
+    if layer:
+        raise BackboneError(f"{checkpoint.name} has no layers: layer {layer} is none of them.")
