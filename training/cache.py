@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
-from tqdm import tqdm
 
 from model_store import LatteMixError
-from training.backbones import Backbone, TokenVectors
+from training.backbones import Advance, Backbone, TokenVectors
 from training.directories import cache_root
+from training.progress import Progress
 
 DEFAULT_GIGABYTES = 20.0
 
@@ -33,14 +33,21 @@ class VectorCache:
         self.directory = (directory or cache_root()) / "vectors"
         self.limit = int(gigabytes * 1e9)
 
-    def encode(self, backbone: Backbone, sentences: Sequence[str]) -> TokenVectors:
-        """The sentences' token vectors, in float16 [T, H]: from disk, or encoded and kept."""
+    def encode(
+        self, backbone: Backbone, sentences: Sequence[str], advance: Advance | None = None
+    ) -> TokenVectors:
+        """The sentences' token vectors, in float16 [T, H]: from disk, or encoded and kept.
+
+        `advance` is called with the number of sentences encoded or read, as they are.
+        """
         path = self._path(backbone, sentences)
         if (found := _read(path)) is not None:
             with suppress(OSError):
                 os.utime(path)  # used just now
+            if advance:
+                advance(len(sentences))
             return found
-        encoded = _half(backbone, sentences, backbone.encode(sentences))
+        encoded = _half(backbone, sentences, backbone.encode(sentences, advance=advance))
         self._keep(path, encoded)
         return encoded
 
@@ -57,12 +64,15 @@ class VectorCache:
         size = sentences * _TOKENS * sum(layer.hidden_size * 2 for layer in layers)
         if len(layers) < 2 or size > self.limit:
             return  # each by itself, when it is asked for
-        for shard in tqdm(shards, desc="Encoding", unit="shard", disable=None):
+        bar = Progress("Encoding", sentences, "sentences")
+        for shard in shards:
             missing = [layer for layer in layers if not self.holds(layer, shard)]
             numbers = [layer.layer for layer in missing]
             found = layers[0].encode_layers(shard, numbers) if missing else []
             for layer, encoded in zip(missing, found, strict=True):
                 self._keep(self._path(layer, shard), _half(layer, shard, encoded))
+            bar.update(len(shard))
+        bar.close()
 
     def holds(self, backbone: Backbone, sentences: Sequence[str]) -> bool:
         """Whether these sentences are encoded already."""

@@ -12,9 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from model_store import LatteMixError
+from training.output import CHECKPOINT
 from training.vae import TokenVAE
-
-FILE = "checkpoint.safetensors"
 
 _ADAM = ("step", "exp_avg", "exp_avg_sq")  # what Adam remembers of each parameter
 
@@ -30,7 +29,7 @@ class Run:
     @property
     def path(self) -> Path:
         """The checkpoint."""
-        return self.directory / FILE
+        return self.directory / CHECKPOINT
 
     def save(self, step: int, vae: TokenVAE, adam: torch.optim.Adam) -> None:
         """Keep the state before `step`, whole or not at all."""
@@ -76,17 +75,6 @@ class Run:
                 f"{self.path} is of a run with another {', '.join(other)}. It was left as it is: "
                 "restore what changed to go on, choose another --out, or begin anew with --restart."
             )
-
-
-def saved_step(directory: Path) -> int | None:
-    """The step that a run in `directory` resumes with; None if it has no checkpoint."""
-    try:
-        with safe_open(directory / FILE, framework="pt") as file:
-            return int(file.metadata()["step"])
-    except FileNotFoundError:
-        return None
-    except (OSError, SafetensorError):
-        return 0  # damaged: restoring it explains what to do
 
 
 def _short(value: object) -> str:

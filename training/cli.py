@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -13,7 +14,10 @@ from app.failures import complete
 from app.settings import load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
+from training.commands import resume_command
 from training.evaluate.sets import read_file as read_pairs
+from training.interrupt import Interrupted, interruptible
+from training.output import saved_step
 from training.readers import check as check_corpus
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe
 
@@ -93,25 +97,26 @@ def train(
     cache_gb: CacheSize = 20,
 ) -> None:
     """Train a VAE head on a frozen backbone; the same command again resumes it."""
-    chosen = Recipe.load(recipe, **settings)
-    check_corpus(corpus, column or ())  # before torch is imported, which takes seconds
-    pairs = read_pairs(dev) if dev else None
-    from training.cache import VectorCache
-    from training.job import Job
+    with _resumable(out):
+        chosen = Recipe.load(recipe, **settings)
+        check_corpus(corpus, column or ())  # before torch is imported, which takes seconds
+        pairs = read_pairs(dev) if dev else None
+        from training.cache import VectorCache
+        from training.job import Job
 
-    Job(
-        out,
-        backbone,
-        corpus,
-        chosen,
-        VectorCache(cache, cache_gb),
-        column or (),
-        about,
-        licence,
-        pairs,
-        restart,
-        tensorboard,
-    ).run(_tell)
+        Job(
+            out,
+            backbone,
+            corpus,
+            chosen,
+            VectorCache(cache, cache_gb),
+            column or (),
+            about,
+            licence,
+            pairs,
+            restart,
+            tensorboard,
+        ).run(_tell)
 
 
 @cli.command()
@@ -271,6 +276,22 @@ def reproduce(
     tables.show(comparison)
     tables.write(comparison, out)
     draw_layers(comparison, out / "layers.png")
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """End on SIGINT or SIGTERM with the command that resumes the run in `out`."""
+    try:
+        with interruptible():
+            yield
+    except Interrupted as interrupt:
+        step = saved_step(out)
+        if step is None:
+            _tell("Interrupted before the first step: nothing is saved. Start again with:")
+        else:
+            _tell(f"Interrupted. The run is saved at step {step:,}. Resume it with:")
+        _tell(f"  {resume_command()}")
+        raise typer.Exit(interrupt.exit_code) from None
 
 
 def _as_served(model: str, store: Path | None) -> Artifact:

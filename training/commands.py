@@ -30,15 +30,20 @@ def export_commands(head: Path, backbone: str | None = None) -> tuple[str, str]:
         export += ["--name", name]
     if backbone is not None:
         export += ["--backbone", backbone]
-    serve = [_short(Path(sys.argv[0]).with_name("lattemix")), "serve", "--model", name]
+    serve = [_short(_started().with_name("lattemix")), "serve", "--model", name]
     return shlex.join(export), shlex.join(serve)
 
 
+def _started() -> Path:
+    """The script that was started, or the interpreter if it was `python -m training`."""
+    script = Path(sys.argv[0])
+    return Path(sys.executable) if script.name == "__main__.py" else script
+
+
 def _program() -> list[str]:
-    started = Path(sys.argv[0])
-    if started.name == "__main__.py":
-        return [_short(Path(sys.executable)), "-m", "training"]
-    return [_short(started)]
+    started = _started()
+    is_module = started == Path(sys.executable)
+    return [_short(started), *(["-m", "training"] if is_module else [])]
 
 
 def _launcher() -> list[str]:

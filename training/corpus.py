@@ -32,6 +32,10 @@ class Corpus:
         """How many lists of at most `SHARD_SENTENCES` there are."""
         return -(-self.sentences // SHARD_SENTENCES)
 
+    def shard_size(self, index: int) -> int:
+        """The number of sentences in one shard; only the last is shorter than the others."""
+        return min(SHARD_SENTENCES, self.sentences - index * SHARD_SENTENCES)
+
     def shard(self, index: int) -> list[str]:
         """The sentences of one shard."""
         return _shard(self.directory, index).read_text(encoding="utf-8").split("\n")

@@ -14,7 +14,6 @@ from training.backbones import Checkpoint
 from training.cache import VectorCache
 from training.card import FILE as CARD
 from training.card import card
-from training.checkpoint import saved_step
 from training.commands import export_commands
 from training.corpus import Corpus, prepare
 from training.device import Workers
@@ -27,7 +26,7 @@ from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log
-from training.output import exclusive
+from training.output import STATE, exclusive, saved_step
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read
 from training.recipe import Recipe
@@ -96,7 +95,7 @@ class Job:
         tell(f"Wrote the head to {self.out}.")
 
     def _check(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
-        """Refuse what the backbone's config shows to be wrong; return whether a head can be served."""
+        """Refuse what the backbone's config shows to be wrong; return whether it can be served."""
         backbones.check(checkpoint, self.recipe.max_tokens, self.recipe.layer)
         if self.recipe.token_weighting == "learned":
             check_learnable(checkpoint)
@@ -110,7 +109,7 @@ class Job:
     @property
     def state(self) -> Path:
         """Where a run keeps what it needs to be resumed."""
-        return self.out / "run"
+        return self.out / STATE
 
     @property
     def _events(self) -> Path:
@@ -122,7 +121,7 @@ class Job:
         try:
             yield
         except BaseException:
-            if saved_step(self.state) is None:
+            if saved_step(self.out) is None:
                 shutil.rmtree(self.state, ignore_errors=True)
             raise
 
@@ -139,7 +138,7 @@ class Job:
     def _prepare(self, workers: Workers) -> Corpus:
         directory = self.state / "corpus"
         # Standard input cannot be read again when a run is resumed.
-        kept = STDIN in self.corpus and saved_step(self.state) is not None
+        kept = STDIN in self.corpus and saved_step(self.out) is not None
         if workers.is_first and not (kept and Corpus.open(directory)):
             sentences = read(self.corpus, self.columns)
             prepare(sentences, directory, self.recipe.max_sentences)

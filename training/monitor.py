@@ -1,4 +1,4 @@
-"""What a run shows of itself: figures, a progress bar, a log, and a warning when it collapses."""
+"""The figures of a run: progress, a log, and a warning when the latent collapses."""
 
 import json
 import math
@@ -15,12 +15,14 @@ from tqdm import tqdm
 
 from training.events import Events
 from training.objective import Loss
+from training.progress import Progress
 from training.vae import Autoencoder, CategoricalVAE, TokenVAE
 
 LOG = "log.jsonl"
 
 _EVERY = 20  # steps between entries
 _SCORES = 10  # dev scores in a run, beside the last
+_FIGURES = ("loss", "reconstruction", "kl", "dims_in_use", "classes_in_use")
 _INFORMATIVE = 0.05  # nats: a latent dim that tells less about its token is idle
 
 Figures = dict[str, float]
@@ -46,7 +48,7 @@ class Monitor:
             start: the first step of this process, the one it resumes with.
             steps: the length of the run.
             directory: where the log goes; nowhere if unset.
-            progress: whether to show a bar.
+            progress: whether to show progress.
             score: how good the encoder is by now, measured ten times in a run and at its end.
             events: where TensorBoard's events go; nowhere if unset.
         """
@@ -55,29 +57,27 @@ class Monitor:
         self._score = score
         self._dev: Entry = {}  # the last score, shown until there is another
         self._events = Events(events, start) if events else None
-        self._bar = tqdm(
-            total=steps,
-            initial=start,
-            desc="Training",
-            unit="step",
-            disable=None if progress else True,
-        )
+        self._progress = Progress("Training", steps, "steps", start, shown=progress)
         self._tokens, self._since = 0, time.perf_counter()
         self.figures: Figures = {}
         if self._log:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            _forget(self._log, start)
+            if earlier := _forget(self._log, start):  # a run saved at its last step logs no other
+                self.figures = {name: earlier[-1][name] for name in _FIGURES if name in earlier[-1]}
 
     def step(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
         """Take note of a finished step."""
         self._tokens += len(code)
-        self._bar.update()
-        if step % _EVERY and step + 1 < self._steps:
-            return
+        if step % _EVERY == 0 or step + 1 == self._steps:
+            self._measure(step, vae, code, loss, beta)
+        self._progress.update()
+
+    def _measure(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
+        """Compute an entry of the log and show it."""
         speed = self._tokens / max(time.perf_counter() - self._since, 1e-9)
         code = code.detach().float()
-        names = ("loss", "reconstruction", "kl")
-        self.figures = {n: round(part.item(), 4) for n, part in zip(names, loss, strict=True)}
+        parts = zip(_FIGURES[:3], loss, strict=True)
+        self.figures = {name: round(part.item(), 4) for name, part in parts}
         self.figures |= latent_figures(vae, code)
         entry = {"step": step, **self.figures, "beta": beta, "tokens_per_second": round(speed)}
         self._show({**entry, **kl_per_dim(vae, code), **self._scored(step, vae)})
@@ -85,8 +85,8 @@ class Monitor:
         self._tokens, self._since = 0, time.perf_counter()  # now: what was shown took time as well
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
-        self._bar.close()
+        """End the progress and the events."""
+        self._progress.close()
         if self._events:
             self._events.close()
 
@@ -96,12 +96,12 @@ class Monitor:
         if not self._score or (tenth == before and step + 1 < self._steps):
             return {}
         score = self._score(vae)
-        # JSON knows no NaN, which it is where all pairs are found equally alike.
+        # Spearman is NaN when all scores are equal; JSON has no NaN, so store null.
         self._dev = {"dev": round(score, 2) if math.isfinite(score) else None}
         return self._dev
 
     def _show(self, entry: Entry) -> None:
-        self._bar.set_postfix(_short(entry | self._dev))
+        self._progress.show(_short(entry | self._dev))
         if self._events:
             self._events.write(entry)
         if self._log:
@@ -164,10 +164,11 @@ def read_log(path: Path) -> list[Entry]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _forget(log: Path, start: int) -> None:
-    """Drop the entries of steps that will be done again."""
-    kept = [entry for entry in read_log(log) if entry["step"] < start]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+def _forget(log: Path, start: int) -> list[Entry]:
+    """Drop the entries of steps that will be done again; return the others."""
+    earlier = [entry for entry in read_log(log) if entry["step"] < start]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in earlier), encoding="utf-8")
+    return earlier
 
 
 def _short(entry: Entry) -> dict[str, str]:

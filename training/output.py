@@ -1,11 +1,26 @@
-"""The directory that a run writes into."""
+"""The directory that a run writes into, and the state in it that a resumed run needs."""
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from model_store import LatteMixError
+
+STATE, CHECKPOINT = "run", "checkpoint.safetensors"
+
+
+def saved_step(out: Path) -> int | None:
+    """The step that the run in `out` resumes with; None if it has no checkpoint."""
+    try:
+        with safe_open(out / STATE / CHECKPOINT, framework="numpy") as file:
+            return int(file.metadata()["step"])
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError):
+        return 0  # damaged: restoring it fails with an error that says what to do
 
 
 @contextmanager

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from model_store.manifest import Backbone as BackboneRecord
 from training import weighting
-from training.backbones import Backbone, BackboneError, TokenVectors
+from training.backbones import Advance, Backbone, BackboneError, TokenVectors
 from training.batches import Batches
 from training.cache import VectorCache
 from training.checkpoint import Run
@@ -19,6 +18,7 @@ from training.device import Workers
 from training.evaluate.sets import Pairs
 from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
 from training.probes import probes_for
+from training.progress import Progress
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import TokenVAE
@@ -31,9 +31,9 @@ class Encoded:
     def __init__(self, backbone: Backbone, corpus: Corpus, cache: VectorCache) -> None:
         self.backbone, self.corpus, self.cache = backbone, corpus, cache
 
-    def shard(self, index: int) -> TokenVectors:
+    def shard(self, index: int, advance: Advance | None = None) -> TokenVectors:
         """The token vectors of one shard; words unknown to the backbone are left out."""
-        encoded = self.cache.encode(self.backbone, self.corpus.shard(index))
+        encoded = self.cache.encode(self.backbone, self.corpus.shard(index), advance)
         return encoded.without(self.backbone.checkpoint.unknown_id)
 
     def sample(self, recipe: Recipe) -> TokenVectors:
@@ -53,11 +53,13 @@ class Encoded:
         """Encode what a run will need, sharing the work, if the cache can hold it all."""
         needed = self.needed(recipe)
         mine = needed[workers.rank :: workers.count]
-        bar = tqdm(mine, desc="Encoding", unit="shard", disable=None if progress else True)
-        for done, index in enumerate(bar):
-            size = self.shard(index).vectors.nbytes
+        sentences = sum(map(self.corpus.shard_size, mine))
+        bar = Progress("Encoding", sentences, "sentences", shown=progress)
+        for done, index in enumerate(mine):
+            size = self.shard(index, bar.update).vectors.nbytes
             if done == 0 and size * len(needed) > self.cache.limit:
                 break  # what is encoded now would be gone when it is needed
+        bar.close()
         workers.wait()
 
 
@@ -77,7 +79,7 @@ def make_head(
         recipe: the settings.
         about_corpus: the corpus in words, with its licence.
         directory: where checkpoints and the log go; nowhere if unset.
-        progress: whether to show a bar.
+        progress: whether to show progress.
         dev: pairs to score the encoder on now and then; none if unset.
         events: where TensorBoard's events go; nowhere if unset.
     """

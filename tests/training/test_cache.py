@@ -8,7 +8,7 @@ import pytest
 
 from model_store import LatteMixError
 from tests.conftest import SENTENCES
-from training.backbones import Backbone, Checkpoint, TokenVectors, load
+from training.backbones import Advance, Backbone, Checkpoint, TokenVectors, load
 from training.cache import VectorCache
 
 
@@ -21,9 +21,11 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self.backbone, name)
 
-    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+    def encode(
+        self, sentences: Sequence[str], exact: bool = False, advance: Advance | None = None
+    ) -> TokenVectors:
         self.calls += 1
-        return self.backbone.encode(sentences, exact)
+        return self.backbone.encode(sentences, exact, advance)
 
 
 @pytest.fixture

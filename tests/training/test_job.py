@@ -180,6 +180,122 @@ def test_killed_and_begun_again_it_gives_the_same_head(
     assert not checkpoint.exists()
 
 
+INTERRUPTED = """
+import os, signal, sys
+from training import cli, monitor
+
+finished = monitor.Monitor.step
+
+def step(self, number, *rest):
+    finished(self, number, *rest)
+    if number == int(os.environ["AT_STEP"]):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+monitor.Monitor.step = step
+sys.argv[0] = "lattemix-train"
+cli.main()
+"""
+
+
+def interrupt(arguments: list[str], number: int, step: int) -> subprocess.CompletedProcess[str]:
+    """Run a job in a process of its own that sends itself a signal during a step."""
+    return subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments],
+        env=os.environ | {"AT_STEP": str(step), "SIGNAL": str(number)},
+        cwd=Path(cli.__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [(signal.SIGINT, 0), (signal.SIGINT, 7), (signal.SIGTERM, 41), (signal.SIGINT, 59)],
+)
+def test_interrupted_at_any_step_and_resumed_it_gives_the_same_head(
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    tmp_path: Path,
+    number: signal.Signals,
+    step: int,
+) -> None:
+    arguments += ["--steps", "60"]
+    assert run(monkeypatch, *arguments, "--out", tmp_path / "whole") == 0
+    out = tmp_path / "my head"
+    outcome = interrupt([*arguments, "--out", str(out), "--restart"], number, step)
+    assert outcome.returncode == 128 + number, outcome.stderr
+    assert f"Interrupted. The run is saved at step {step + 1:,}. Resume it with:" in outcome.stderr
+    command = shlex.split(outcome.stderr.splitlines()[-1])
+    assert command == ["lattemix-train", *arguments, "--out", str(out)]
+    assert run(monkeypatch, *command[1:]) == 0
+    for name in ("head.safetensors", "head.json"):
+        whole, resumed = ((path / name).read_bytes() for path in (tmp_path / "whole", out))
+        assert whole == resumed
+    steps = [[entry["step"] for entry in entries(path)] for path in (tmp_path / "whole", out)]
+    assert steps[0] == steps[1]
+
+
+LOADING = """
+import os, signal, sys
+from training import backbones, cli
+
+def load(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+backbones.load = load
+sys.argv[0] = "lattemix-train"
+cli.main()
+"""
+
+
+def test_interrupted_before_training_it_says_that_nothing_is_saved(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    outcome = subprocess.run(
+        [sys.executable, "-c", LOADING, *arguments, "--out", str(tmp_path / "out")],
+        cwd=Path(cli.__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 130
+    assert "Interrupted before the first step: nothing is saved." in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    code = (
+        "import os, signal\n"
+        "from training.interrupt import interruptible, uninterrupted\n"
+        "with interruptible(), uninterrupted():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('still running', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('not reached')\n"
+    )
+    root = Path(cli.__file__).parent.parent
+    command = [sys.executable, "-c", code]
+    outcome = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert outcome.returncode == -signal.SIGTERM
+    assert outcome.stdout == "still running\n"
+
+
+def test_without_a_terminal_progress_is_printed_in_lines(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("training.progress.INTERVAL", 0)
+    assert run(monkeypatch, *arguments, "--steps", 40, "--out", tmp_path / "out") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any(re.fullmatch(r"Encoding: 10/10 sentences, \S+ elapsed", line) for line in lines)
+    (line,) = [line for line in lines if line.startswith("Training: 21/40 steps")]
+    assert re.search(r"loss [\d.]+, .*, \d\d:\d\d elapsed, \d\d:\d\d left$", line)
+
+
 class KilledError(BaseException):
     pass
 

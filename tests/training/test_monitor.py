@@ -83,7 +83,7 @@ def test_a_score_that_is_no_number_is_null(tmp_path: Path) -> None:
 
 def test_the_bar_shows_the_entry_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
-    monkeypatch.setattr("training.monitor.tqdm.set_postfix", lambda _, now: shown.append(now))
+    monkeypatch.setattr("training.monitor.Progress.show", lambda _, now: shown.append(now))
     log = watched(tmp_path, steps=220)
     names = ["loss", "rec", "kl", "kl/dim", "dims", "classes", "dev", "tokens/s"]
     assert all([*now] == names for now in shown)

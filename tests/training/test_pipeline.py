@@ -161,9 +161,9 @@ class Recording(VectorCache):
         super().__init__(directory, gigabytes)
         self.asked: list[list[str]] = []
 
-    def encode(self, backbone: Backbone, sentences: list[str]):
+    def encode(self, backbone: Backbone, sentences: list[str], *rest: object):
         self.asked.append(sentences)
-        return super().encode(backbone, sentences)
+        return super().encode(backbone, sentences, *rest)
 
 
 @pytest.mark.parametrize(("gigabytes", "encoded_ahead"), [(1, 2), (5e-7, 1)])

@@ -1,6 +1,6 @@
 """Frozen backbones behind one small interface: sentences in, token vectors out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from training.backbones.checkpoint import Checkpoint
@@ -9,6 +9,7 @@ from training.backbones.tokens import TokenVectors
 from training.backbones.weights import BackboneError
 
 __all__ = [
+    "Advance",
     "Backbone",
     "BackboneError",
     "Checkpoint",
@@ -17,6 +18,8 @@ __all__ = [
     "load",
     "open_backbone",
 ]
+
+Advance = Callable[[int], object]  # reports progress
 
 
 class Backbone(Protocol):
@@ -27,10 +30,13 @@ class Backbone(Protocol):
     layer: int
     hidden_size: int
 
-    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+    def encode(
+        self, sentences: Sequence[str], exact: bool = False, advance: Advance | None = None
+    ) -> TokenVectors:
         """The vectors of every token of every sentence, special tokens included.
 
-        They come as float32; only `exact` ones were also computed so on a GPU.
+        They come as float32; only `exact` ones were also computed so on a GPU. `advance` is called
+        with the number of sentences of every batch that is encoded.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Word vectors that know no context (GloVe, word2vec) as a backbone: one row per token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from safetensors import SafetensorError
@@ -25,12 +25,19 @@ class StaticVectors:
         self.hidden_size: int = self._table.shape[1]
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
-    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+    def encode(
+        self,
+        sentences: Sequence[str],
+        exact: bool = False,
+        advance: Callable[[int], object] | None = None,
+    ) -> TokenVectors:
         """Look every token up."""
         tokens = self._tokenizer(sentences)
         ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
         lengths = np.array([len(text.ids) for text in tokens], np.int32)
         cut = sum(text.truncated for text in tokens)
+        if advance:
+            advance(len(sentences))
         return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, cut)
 
     def at(self, layer: int) -> "StaticVectors":

@@ -1,6 +1,6 @@
 """A frozen Hugging Face encoder: sentences in, the token vectors of one layer out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 
@@ -59,9 +59,14 @@ class Transformer:
         other.layer = layer
         return other
 
-    def encode(self, sentences: Sequence[str], exact: bool = False) -> TokenVectors:
+    def encode(
+        self,
+        sentences: Sequence[str],
+        exact: bool = False,
+        advance: Callable[[int], object] | None = None,
+    ) -> TokenVectors:
         """The vectors of every token of every sentence, special tokens included."""
-        return self._encode(sentences, [self.layer], exact)[0]
+        return self._encode(sentences, [self.layer], exact, advance)[0]
 
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
         """The vectors of several layers, in one pass."""
@@ -69,7 +74,11 @@ class Transformer:
 
     @torch.inference_mode()
     def _encode(
-        self, sentences: Sequence[str], layers: Sequence[int], exact: bool
+        self,
+        sentences: Sequence[str],
+        layers: Sequence[int],
+        exact: bool,
+        advance: Callable[[int], object] | None = None,
     ) -> list[TokenVectors]:
         """Run every sentence, those of similar length together, and put them back in order."""
         tokens = self._tokenizer(sentences)
@@ -85,6 +94,8 @@ class Transformer:
                 for index, sentence in zip(batch, found, strict=True):
                     span = slice(ends[index] - lengths[index], ends[index])
                     vectors[place, span] = sentence[: lengths[index]]
+            if advance:
+                advance(len(batch))
         ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
         cut = sum(text.truncated for text in tokens)
         return [TokenVectors(layer, ids, lengths, cut) for layer in vectors]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from tqdm import tqdm
 
 from app.engine import EmptyTextError, Encoder
 from training.backbones import Backbone, TokenVectors
@@ -21,6 +20,7 @@ from training.evaluate.scores import (
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
 from training.head import Head
+from training.progress import track
 
 CONTROL_SEEDS = 3
 
@@ -36,7 +36,7 @@ def measure(
 ) -> Report:
     """Measure everything on every set."""
     report = Report(list(sets), recommended, list(left_out))
-    for pairs in tqdm(sets, desc="Evaluating", unit="set", disable=None):
+    for pairs in track(sets, "Evaluating", "sets"):
         for each in measures:
             for way, scores in each(pairs):
                 report.add(way, pairs.name, scores)

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
 from training.backbones import BackboneError, load, open_backbone
 from training.cache import VectorCache
 from training.evaluate.evaluation import MAX_TOKENS
@@ -15,6 +13,7 @@ from training.evaluate.tables import Record, Table
 from training.evaluate.word_scores import WordScore, evaluate_words
 from training.evaluate.word_sets import read_benchmarks
 from training.evaluate.words import words_of
+from training.progress import track
 
 FOLDER = "words"  # in the folder of the other benchmarks
 
@@ -82,6 +81,6 @@ def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorC
         if not wanted:
             raise BackboneError(" ".join(report.left_out))
         cache.ahead(wanted, shards, sum(map(len, shards)))
-        for each in tqdm(wanted, desc="Words", unit="layer", disable=None):
+        for each in track(wanted, "Words", "layers"):
             report.scores[each.layer] = evaluate_words(words_of(each, cache, shards), benchmarks)
     return report
