@@ -290,7 +290,7 @@ def _resumable(out: Path) -> Iterator[None]:
             _tell("Interrupted before the first step: nothing is saved. Start again with:")
         else:
             _tell(f"Interrupted. The run is saved at step {step:,}. Resume it with:")
-        _tell(f"  {resume_command()}")
+        _tell(f"  {resume_command(saved=step is not None)}")
         raise typer.Exit(interrupt.exit_code) from None
 
 

@@ -10,9 +10,14 @@ from pathlib import Path
 from model_store.manifest import NAME_PATTERN
 
 
-def resume_command() -> str:
-    """The command that resumes this process's run: the same one, without `--restart`."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--restart"]
+def resume_command(saved: bool) -> str:
+    """The command that resumes this process's run: the same one, but not from the start again.
+
+    Args:
+        saved: whether there is a checkpoint, which `--restart` would remove.
+    """
+    dropped = ("--restart",) if saved else ()
+    arguments = [argument for argument in sys.argv[1:] if argument not in dropped]
     return shlex.join([*_launcher(), *_program(), *arguments])
 
 

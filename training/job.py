@@ -129,7 +129,7 @@ class Job:
         if self.restart:
             for old in (self.state, self._events):
                 shutil.rmtree(old, ignore_errors=True)
-        elif (self.out / SPEC).exists():
+        elif (self.out / SPEC).exists() and saved_step(self.out) is None:
             raise LatteMixError(
                 f"{self.out} holds a finished head: choose another --out, or replace it with "
                 "--restart."

@@ -96,7 +96,7 @@ def test_vectors_that_are_not_finite_are_named_by_their_sentence(
 ) -> None:
     encoded = counting.encode(SENTENCES)
     encoded.vectors[encoded.lengths[:3].sum() + 1] = np.nan
-    monkeypatch.setattr(counting, "encode", lambda sentences: encoded)
+    monkeypatch.setattr(counting, "encode", lambda sentences, **_: encoded)
     with pytest.raises(LatteMixError, match=r"not finite .* layer 2, first for 'a dog is running"):
         VectorCache(tmp_path).encode(counting, SENTENCES)
     assert not list(tmp_path.rglob("*.st"))

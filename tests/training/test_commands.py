@@ -15,12 +15,13 @@ def _started_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_is_resumed_by_the_same_command_without_restart() -> None:
-    assert resume_command() == "lattemix-train train --out 'my head'"
+    assert resume_command(saved=True) == "lattemix-train train --out 'my head'"
+    assert resume_command(saved=False) == "lattemix-train train --out 'my head' --restart"
 
 
 def test_a_program_outside_the_path_is_named_by_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [".venv/bin/lattemix-train", "train"])
-    assert resume_command() == ".venv/bin/lattemix-train train"
+    assert resume_command(saved=True) == ".venv/bin/lattemix-train train"
     assert export_commands(Path("heads/mine")) == (
         ".venv/bin/lattemix-train export --head heads/mine",
         ".venv/bin/lattemix serve --model mine",
@@ -34,20 +35,20 @@ def test_a_program_in_the_path_is_named_shortly(
     script.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(script), "train"])
-    assert resume_command() == "lattemix-train train"
+    assert resume_command(saved=True) == "lattemix-train train"
 
 
 def test_a_module_is_run_again_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/src/training/__main__.py", "train", "--seed", "1"])
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
-    assert resume_command() == "/venv/bin/python -m training train --seed 1"
+    assert resume_command(saved=True) == "/venv/bin/python -m training train --seed 1"
     assert export_commands(Path("mine")) == (
         "/venv/bin/python -m training export --head mine",
         "/venv/bin/lattemix serve --model mine",
     )
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     launcher = ["torchrun", "--nproc-per-node", "4", "--no-python"]
-    assert shlex.split(resume_command())[:4] == launcher
+    assert shlex.split(resume_command(saved=True))[:4] == launcher
 
 
 @pytest.mark.parametrize(

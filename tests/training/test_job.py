@@ -236,6 +236,20 @@ def test_interrupted_at_any_step_and_resumed_it_gives_the_same_head(
     assert steps[0] == steps[1]
 
 
+def test_a_restarted_run_that_was_interrupted_is_resumed_beside_the_old_head(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], tmp_path: Path
+) -> None:
+    arguments += ["--steps", "20", "--out", str(tmp_path / "out")]
+    assert run(monkeypatch, *arguments) == 0
+    old = (tmp_path / "out" / "head.safetensors").read_bytes()
+    outcome = interrupt([*arguments, "--seed", "9", "--restart"], signal.SIGINT, 5)
+    assert outcome.returncode == 130, outcome.stderr
+    assert (tmp_path / "out" / "head.safetensors").read_bytes() == old
+    assert run(monkeypatch, *shlex.split(outcome.stderr.splitlines()[-1])[1:]) == 0
+    assert (tmp_path / "out" / "head.safetensors").read_bytes() != old
+    assert "holds a finished head" in str(run(monkeypatch, *arguments))
+
+
 LOADING = """
 import os, signal, sys
 from training import backbones, cli

@@ -1,4 +1,5 @@
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from training.batches import Batches
 from training.checkpoint import Run
 from training.corpus import prepare
 from training.head import Head
+from training.interrupt import Interrupted
 from training.monitor import latent_figures
 from training.recipe import RECIPES, Recipe
 from training.trainer import train
@@ -55,6 +57,26 @@ def test_the_same_seed_gives_the_same_weights() -> None:
 
 class KilledError(Exception):
     pass
+
+
+@pytest.mark.parametrize("interrupted_at", [1, 10, 33])
+def test_interrupted_while_a_batch_is_encoded_it_saves_the_steps_before(
+    tmp_path: Path, interrupted_at: int
+) -> None:
+    recipe, run = Recipe(**SMALL), Run(tmp_path, {})
+    expected = weights(fit(recipe)[0])
+
+    def interrupting(step: int) -> torch.Tensor:
+        if step == interrupted_at:
+            raise Interrupted(signal.SIGINT)
+        return batch(step)
+
+    with pytest.raises(Interrupted):
+        train(interrupting, 8, recipe, 50, run, progress=False)
+    steps: list[int] = []
+    resumed, _ = train(lambda step: steps.append(step) or batch(step), 8, recipe, 50, run, False)
+    assert steps[0] == interrupted_at
+    assert weights(resumed) == expected
 
 
 @pytest.mark.parametrize("killed_at", [9, 10, 33, 49])
