@@ -9,7 +9,7 @@ TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/int8/manifest.json
 ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py training/export/*.py) \
-  training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py words.py)
+  training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py weights.py words.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
