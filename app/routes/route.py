@@ -14,6 +14,7 @@ from app.errors import ApiError, answer_to
 from app.routes.common import Call, call_of
 
 _SMALL_BODY = 16_384  # bytes: parsed on the event loop, in two milliseconds at most
+_PIECE = 65_536  # bytes: counted in a millisecond or two
 # Strings, lists and objects in a valid body per input, and numbers: token ids, which are refused
 # with an error of their own.
 _ITEMS_PER_INPUT, _NUMBERS_PER_INPUT = 3, 256
@@ -106,15 +107,24 @@ class Shortcut:
 def _has_more_items(content: bytes, inputs: int) -> bool:
     """Whether a JSON text holds more items than a valid body of so many inputs.
 
-    A few passes over the bytes, where parsing them could hold the GIL for half a second.
+    Counted in pieces: parsing the text could hold the GIL for half a second.
     """
-    most = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
-    if b"\\" in content:
-        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    parts = content.split(b'"', 2 * most + 2)  # every other one is inside a string
-    outside = b"".join(parts[::2])
-    items = len(parts) // 2 + outside.count(b"[") + outside.count(b"{")
-    return items > most or outside.count(b",") > _NUMBERS_PER_INPUT * inputs + _OTHER_ITEMS
+    most_items = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
+    most_commas = _NUMBERS_PER_INPUT * inputs + _OTHER_ITEMS
+    start = quotes = brackets = commas = 0
+    while start < len(content):
+        piece = content[start : start + _PIECE]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        piece = content[start : start + len(piece) + backslashes % 2]  # ends after an escape
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[quotes % 2 :: 2])  # of strings
+        quotes += len(parts) - 1
+        brackets += outside.count(b"[") + outside.count(b"{")
+        commas += outside.count(b",")
+        if quotes // 2 + brackets > most_items or commas > most_commas:
+            return True
+        start += len(piece)
+    return False
 
 
 def _is_json(headers: Headers) -> bool:

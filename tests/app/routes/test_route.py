@@ -1,11 +1,14 @@
 """The way to the model's endpoints."""
 
 import gzip
+import json
 from collections.abc import Iterator
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.routes import route
 from app.server import create_app
@@ -70,3 +73,35 @@ def test_no_answer_is_to_be_guessed_at(app: FastAPI) -> None:
     client = TestClient(app)
     for answer in (client.get("/info"), client.get("/"), client.get("/x"), client.post("/embed")):
         assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+TEXTS = st.text(alphabet='\\"[]{},: aé漢\n')
+VALUES = st.recursive(
+    TEXTS | st.none() | st.integers(),
+    lambda values: st.lists(values) | st.dictionaries(TEXTS, values),
+)
+
+
+def items_of(value: object) -> int:
+    """Strings, lists and objects in a JSON value."""
+    if isinstance(value, list):
+        return 1 + sum(map(items_of, value))
+    if isinstance(value, dict):
+        return 1 + sum(1 + items_of(each) for each in value.values())
+    return isinstance(value, str)
+
+
+@given(VALUES, st.booleans(), st.integers(1, 20))
+def test_counts_the_items_of_a_body_whatever_its_strings_hold(
+    value: object, ascii_only: bool, piece: int
+) -> None:
+    content = json.dumps(value, ensure_ascii=ascii_only).encode()
+    items = items_of(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(route, "_PIECE", piece)
+        patch.setattr(route, "_NUMBERS_PER_INPUT", 10**9)
+        patch.setattr(route, "_ITEMS_PER_INPUT", 0)
+        patch.setattr(route, "_OTHER_ITEMS", items)
+        assert not route._has_more_items(content, 1)
+        patch.setattr(route, "_OTHER_ITEMS", items - 1)
+        assert route._has_more_items(content, 1)
