@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Client:
     """A synchronous `AsyncClient`: see there for the arguments and the errors.
 
-    Closing it is good manners, not a duty: its thread ends with the client or with the program.
+    Closing it is optional: its thread ends when the client is collected or the program exits.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Client:
         self._client = AsyncClient(url, api_key, timeout, retries, transport)
         self.url = self._client.url
         opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        # A daemon, or the interpreter would wait for it at exit.
+        # A daemon: the interpreter does not wait for it at exit.
         self._thread = Thread(
             target=_run, args=(self._client, opened), name="lattemix-client", daemon=True
         )
         self._thread.start()
         self._loop, stop = opened.result()
         self._process = os.getpid()
-        # Also when the client is collected; at exit the thread simply ends.
+        # Runs on close() or when the client is collected. At exit the thread simply ends.
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
         self._stop.atexit = False
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from app.engine import EmptyTextError, Encoder, TextError
 from app.engine import encoder as encoder_module
 from app.engine.encoder import batches, usable_cores
+from app.engine.errors import NonFiniteError
 from app.engine.session import ProviderError, Session
 from app.engine.tokenization import Tokenizer, Tokens
 from app.settings import Settings
@@ -39,6 +40,15 @@ def test_every_latent_dim_is_a_distribution(encoder: Encoder) -> None:
     assert mixtures.dtype == np.float32
     assert (mixtures >= 0).all()
     np.testing.assert_allclose(mixtures.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_refuses_to_load_a_model_whose_mixtures_are_not_finite(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Session.run
+    monkeypatch.setattr(Session, "run", lambda *arguments: run(*arguments) * np.nan)
+    with pytest.raises(NonFiniteError, match="not finite: serve another precision"):
+        Encoder(artifact, provider="cpu")
 
 
 def test_an_answer_does_not_depend_on_its_batch(artifact: Artifact) -> None:
