@@ -29,7 +29,7 @@ _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by it
 _TRIM_SECONDS = 30.0
 _LAST_ARRIVALS_SECONDS = 0.5
 _LAST_ANSWERS_SECONDS = 1
-_MAX_INT = 2**31 - 1
+_STALLED_SECONDS = 300.0  # the receive window of a slow but steady reader may open only rarely
 
 
 def run(settings: Settings) -> None:
@@ -158,7 +158,7 @@ def _bind(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
             # A client that stops reading must not hold its response in memory for ever.
-            milliseconds = min(math.ceil(settings.request_timeout * 1000), _MAX_INT)
+            milliseconds = round(_STALLED_SECONDS * 1000)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind(address)
     except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name

@@ -130,14 +130,19 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment; arguments that are not None win over it."""
     given = {name: value for name, value in overrides.items() if value is not None}
-    if os.environ.get("LATTEMIX_API_KEYS") == "":  # which would be ignored, and open the service
+    # Empty variables count as unset, but this one would open the service. Case does not matter.
+    if any(name.upper() == "LATTEMIX_API_KEYS" and not value for name, value in os.environ.items()):
         given.setdefault("api_keys", "")
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        source = f"--{field.replace('_', '-')}" if overrides.get(field) else _PREFIX + field.upper()
+        source = (
+            f"--{field.replace('_', '-')}"
+            if overrides.get(field) is not None
+            else _PREFIX + field.upper()
+        )
         value = "..." if field == "api_keys" else first["input"]
         message = first["msg"].removeprefix("Value error, ")
         raise LatteMixError(f"{source}={value}: {message}.") from None

@@ -108,7 +108,8 @@ def check_nginx() -> int:
     A newer nginx than the image's may accept what the image does not know.
     """
     if not available("nginx"):
-        return unchecked(NGINX, "nginx")
+        version = ".".join(map(str, NGINX_VERSION))
+        return unchecked(NGINX, f"nginx {version} or newer")
     services = yaml.safe_load((ROOT / BASE).read_text(encoding="utf-8"))["services"]
     defaults = {  # of `${NAME:-default}`
         name: value.partition(":-")[2].removesuffix("}")

@@ -60,5 +60,6 @@ def _launcher() -> list[str]:
 def _short(program: Path) -> str:
     """The program's name, if the shell finds it by that; else its path."""
     found = shutil.which(program.name)
-    is_same = found is not None and program.exists() and Path(found).samefile(program)
+    # Not resolved: the `python` of a virtual environment is a link to another interpreter.
+    is_same = found is not None and os.path.abspath(found) == os.path.abspath(program)
     return program.name if is_same else str(program)

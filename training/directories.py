@@ -1,4 +1,4 @@
-"""Directories of the user's that training writes to."""
+"""The cache directory."""
 
 import os
 import tempfile

@@ -31,20 +31,24 @@ class _State:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise `Interrupted` on the first SIGINT or SIGTERM; the second ends the process at once.
+    """Raise `Interrupted` on the first SIGINT or SIGTERM; the same again ends the process at once.
 
-    Of several processes that share a run, only the first has anything to save.
+    A signal that the parent process has set to be ignored stays ignored. Of several processes that
+    share a run, only the first has anything to save.
     """
     is_first = os.environ.get("RANK", "0") == "0"
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    replaced = {
+        n: handler for n, handler in handlers.items() if handler not in (signal.SIG_IGN, None)
+    }
+    for number in replaced:
         signal.signal(number, _receive if is_first else signal.SIG_DFL)
     try:
         yield
     finally:
         _State.received = None
-        for number in _SIGNALS:
-            signal.signal(number, before[number])
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -59,8 +63,17 @@ def uninterrupted() -> Iterator[None]:
     _State.check()
 
 
+def ignore_signals() -> None:
+    """Ignore SIGINT and SIGTERM for the rest of an `interruptible` block, once its work is done."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is _receive:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _receive(number: int, frame: FrameType | None) -> None:
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_DFL)
-    _State.received = number
-    _State.check()
+    if _State.received == number:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    if _State.received is None:  # torchrun answers SIGINT with SIGTERM to all its processes
+        _State.received = number
+        _State.check()

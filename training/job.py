@@ -24,6 +24,7 @@ from training.events import require_tensorboard
 from training.export.build import check as check_exportable
 from training.export.families import ExportError
 from training.head import SPEC, STATISTICS_SENTENCES, Head
+from training.interrupt import ignore_signals
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log
 from training.output import STATE, exclusive, saved_step
@@ -159,6 +160,7 @@ class Job:
         self._write_up(head, encoded, results)
         has_classes = head.spec.model == "categorical"
         latents = meanings(head, encoded, self.recipe) if has_classes else None
+        ignore_signals()  # a moment before it is complete, a run is not worth interrupting
         (self.out / LATENTS).unlink(missing_ok=True)
         head.save(self.out)
         if latents is not None:

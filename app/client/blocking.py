@@ -5,7 +5,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
@@ -141,9 +141,9 @@ class Client:
             for chunk in many.chunks(items, self._call(self._client.limits)):
                 waiting.append(self._start(self._client.settle, many, chunk, False))
                 if len(waiting) == IN_FLIGHT:
-                    yield from waiting.popleft().result()
+                    yield from _result(waiting.popleft())
             while waiting:
-                yield from waiting.popleft().result()
+                yield from _result(waiting.popleft())
         finally:
             for future in waiting:
                 future.cancel()
@@ -152,11 +152,7 @@ class Client:
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
     ) -> T:
         """Run a coroutine function on the client's thread, and wait for its result."""
-        future = self._start(function, *args, **options)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # where the wait was interrupted
+        return _result(self._start(function, *args, **options))
 
     def _start(
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
@@ -169,6 +165,15 @@ class Client:
         if not self._stop.alive:
             raise LatteMixError("This client is closed.")
         return asyncio.run_coroutine_threadsafe(function(*args, **options), self._loop)
+
+
+def _result(future: Future[T]) -> T:
+    try:
+        return future.result()
+    except CancelledError:
+        raise LatteMixError("This client was closed during the call.") from None
+    finally:
+        future.cancel()  # where the wait was interrupted
 
 
 def _run(

@@ -76,7 +76,10 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str], cut: Side = "right") -> list[Tokens]:
-        """Tokenize texts, long ones in parallel and without the GIL; `cut` is the side to cut."""
+        """Tokenize texts, in parallel and without the GIL if they are long.
+
+        `cut` is the side to truncate.
+        """
         with _failing_clearly():
             if sum(map(len, texts)) <= _SHORT:
                 encodings = [self._tokenizer.encode(text) for text in texts]

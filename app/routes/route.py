@@ -15,10 +15,9 @@ from app.routes.common import Call, call_of
 
 _SMALL_BODY = 16_384  # bytes: parsed on the event loop, in two milliseconds at most
 _PIECE = 65_536  # bytes: counted in a millisecond or two
-# Strings, lists and objects in a valid body per input, and numbers: token ids, which are refused
-# with an error of their own.
-_ITEMS_PER_INPUT, _NUMBERS_PER_INPUT = 3, 256
-_OTHER_ITEMS = 100
+# Limits of a valid body: strings, lists and objects per input, a few more for its options, and for
+# each of them some bytes outside of strings.
+_ITEMS_PER_INPUT, _OTHER_ITEMS, _BYTES_PER_ITEM = 3, 100, 64
 
 
 class ModelRoute(APIRoute):
@@ -53,7 +52,8 @@ class ModelRoute(APIRoute):
         """The validated body."""
         assert self.body_field is not None
         try:
-            parsed = json.loads(content)
+            # Bytes could also be UTF-16, in which items are not counted right.
+            parsed = json.loads(content.decode("utf-8-sig", "surrogatepass"))
         except (ValueError, RecursionError) as error:
             raise ApiError("Validation", "The body is not valid JSON.") from error
         body, problems = self.body_field.validate(parsed, loc=("body",))
@@ -62,7 +62,7 @@ class ModelRoute(APIRoute):
         return body
 
     def _parse_large(self, content: bytes, call: Call) -> Any:
-        """The same; a body of too many items is refused before it is parsed."""
+        """The validated body, rejected before it is parsed if it holds too many items."""
         most = call.service.settings.max_inputs
         if _has_more_items(content, most):
             raise ApiError(
@@ -109,9 +109,8 @@ def _has_more_items(content: bytes, inputs: int) -> bool:
 
     Counted in pieces: parsing the text could hold the GIL for half a second.
     """
-    most_items = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
-    most_commas = _NUMBERS_PER_INPUT * inputs + _OTHER_ITEMS
-    start = quotes = brackets = commas = 0
+    most = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
+    start = quotes = brackets = bytes_outside = 0
     while start < len(content):
         piece = content[start : start + _PIECE]
         backslashes = len(piece) - len(piece.rstrip(b"\\"))
@@ -120,8 +119,8 @@ def _has_more_items(content: bytes, inputs: int) -> bool:
         outside = b"".join(parts[quotes % 2 :: 2])  # of strings
         quotes += len(parts) - 1
         brackets += outside.count(b"[") + outside.count(b"{")
-        commas += outside.count(b",")
-        if quotes // 2 + brackets > most_items or commas > most_commas:
+        bytes_outside += len(outside)
+        if quotes // 2 + brackets > most or bytes_outside > most * _BYTES_PER_ITEM:
             return True
         start += len(piece)
     return False

@@ -184,6 +184,8 @@ def many(item: bytes, count: int = 100_000) -> bytes:
         ("/embed", b'{"inputs": %s}' % many(b"{}")),
         ("/embed", b'{"inputs": %s}' % many(b"1")),
         ("/embed", b'{"inputs": %s}' % many(b"null")),
+        ("/embed", b'{"inputs": %s}' % many(b"1.2345678901234567e-300")),
+        ("/embed", b'{"inputs": %s}' % many(b"9" * 4000, 100)),
         ("/embed", b'{"inputs": %s}' % many(b'"a"')),
         ("/embed", b'{"inputs": %s}' % many(rb'"\\"')),
         ("/embed", b"{%s}" % many(b'"a":1')[1:-1]),
@@ -208,13 +210,29 @@ def test_does_not_count_what_is_inside_a_text_as_items(roomy: TestClient, text: 
     assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_refuses_json_that_is_not_utf_8(roomy: TestClient, encoding: str) -> None:
+    content = '{"inputs": "a dog"}'.encode(encoding)
+    assert failure(roomy.post("/embed", content=content, headers=JSON))[2] == (
+        "The body is not valid JSON."
+    )
+    escaped = '{"inputs": "\\"", "x": %s}' % ("[" + "[]," * 20_000 + "[]]")
+    response = roomy.post("/embed", content=escaped.encode(encoding), headers=JSON)
+    assert failure(response)[0] in (413, 422)
+
+
+def test_accepts_a_byte_order_mark(roomy: TestClient) -> None:
+    content = '{"inputs": "a dog"}'.encode("utf-8-sig")
+    assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+
+
 def test_parses_large_bodies_off_the_event_loop(
     roomy: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
     loads = json.loads
 
-    def noted(content: bytes) -> object:
+    def noted(content: str) -> object:
         threads.append(threading.current_thread().name)
         return loads(content)
 

@@ -14,9 +14,10 @@ def test_lists_are_spelt_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.cors_origins == ("https://a.example", "*")
 
 
+@pytest.mark.parametrize("name", ["LATTEMIX_API_KEYS", "lattemix_api_keys"])
 @pytest.mark.parametrize("keys", ["", " ", " , "])
-def test_empty_key_list_is_an_error(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
-    monkeypatch.setenv("LATTEMIX_API_KEYS", keys)
+def test_empty_key_list_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str, keys: str) -> None:
+    monkeypatch.setenv(name, keys)
     with pytest.raises(LatteMixError) as caught:
         load_settings()
     assert str(caught.value) == (

@@ -127,6 +127,7 @@ def test_a_client_that_never_reads_its_answer_is_let_go(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing its connection would wait for it, with all of the answer in memory."""
+    monkeypatch.setattr("app.run._STALLED_SECONDS", HURRIED)
     with much_asked(open_settings, monkeypatch) as (server, _):
         (connection,) = eventually(lambda: server.server_state.connections)
         eventually(lambda: connection.transport.get_write_buffer_size())

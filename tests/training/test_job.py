@@ -180,8 +180,12 @@ def test_killed_and_begun_again_it_gives_the_same_head(
     assert not checkpoint.exists()
 
 
-INTERRUPTED = """
+DEFAULT_SIGNALS = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job ignores it
+"""
+
+INTERRUPTED = """
 from training import cli, monitor
 
 finished = monitor.Monitor.step
@@ -200,7 +204,7 @@ cli.main()
 def interrupt(arguments: list[str], number: int, step: int) -> subprocess.CompletedProcess[str]:
     """Run a job in a process of its own that sends itself a signal during a step."""
     return subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments],
+        [sys.executable, "-c", DEFAULT_SIGNALS + INTERRUPTED, *arguments],
         env=os.environ | {"AT_STEP": str(step), "SIGNAL": str(number)},
         cwd=Path(cli.__file__).parent.parent,
         stderr=subprocess.PIPE,
@@ -251,7 +255,6 @@ def test_a_restarted_run_that_was_interrupted_is_resumed_beside_the_old_head(
 
 
 LOADING = """
-import os, signal, sys
 from training import backbones, cli
 
 def load(*_):
@@ -267,7 +270,14 @@ def test_interrupted_before_training_it_says_that_nothing_is_saved(
     arguments: list[str], tmp_path: Path
 ) -> None:
     outcome = subprocess.run(
-        [sys.executable, "-c", LOADING, *arguments, "--out", str(tmp_path / "out")],
+        [
+            sys.executable,
+            "-c",
+            DEFAULT_SIGNALS + LOADING,
+            *arguments,
+            "--out",
+            str(tmp_path / "out"),
+        ],
         cwd=Path(cli.__file__).parent.parent,
         stderr=subprocess.PIPE,
         text=True,
@@ -279,21 +289,77 @@ def test_interrupted_before_training_it_says_that_nothing_is_saved(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    code = (
-        "import os, signal\n"
-        "from training.interrupt import interruptible, uninterrupted\n"
-        "with interruptible(), uninterrupted():\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    print('still running', flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    print('not reached')\n"
+SAVING = """
+from training import cli, job
+
+save = job.Head.save
+
+def interrupted_save(self, directory):
+    os.kill(os.getpid(), signal.SIGINT)
+    save(self, directory)
+
+job.Head.save = interrupted_save
+sys.argv[0] = "lattemix-train"
+cli.main()
+"""
+
+
+def test_interrupted_while_the_head_is_saved_it_completes(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    outcome = subprocess.run(
+        [sys.executable, "-c", DEFAULT_SIGNALS + SAVING, *arguments, "--out", tmp_path / "out"],
+        cwd=Path(cli.__file__).parent.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
+    assert outcome.returncode == 0, outcome.stderr
+    assert "Interrupted" not in outcome.stderr
+    assert Head.load(tmp_path / "out")
+    assert not (tmp_path / "out" / "run").exists()
+
+
+def signalled(first: str, second: str) -> subprocess.CompletedProcess[str]:
+    """A process that receives two signals while it cannot be interrupted."""
+    code = f"""
+from training.interrupt import interruptible, uninterrupted
+with interruptible(), uninterrupted():
+    os.kill(os.getpid(), signal.{first})
+    print("still running", flush=True)
+    os.kill(os.getpid(), signal.{second})
+    print("done", flush=True)
+"""
     root = Path(cli.__file__).parent.parent
-    command = [sys.executable, "-c", code]
-    outcome = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert outcome.returncode == -signal.SIGTERM
+    command = [sys.executable, "-c", DEFAULT_SIGNALS + code]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_same_signal_again_ends_the_process_at_once(name: str) -> None:
+    outcome = signalled(name, name)
+    assert outcome.returncode == -signal.Signals[name]
     assert outcome.stdout == "still running\n"
+
+
+def test_another_signal_does_not_keep_a_run_from_being_saved() -> None:
+    outcome = signalled("SIGINT", "SIGTERM")
+    assert outcome.stdout == "still running\ndone\n"
+    assert "Interrupted: 2" in outcome.stderr
+
+
+def test_a_signal_that_the_parent_process_ignores_is_ignored() -> None:
+    command = [
+        *("sh", "-c", 'trap "" INT; exec "$0" "$@"', sys.executable, "-c"),
+        "import os, signal\n"
+        "from training.interrupt import interruptible\n"
+        "with interruptible():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('still running')\n",
+    ]
+    root = Path(cli.__file__).parent.parent
+    outcome = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert (outcome.returncode, outcome.stdout) == (0, "still running\n")
 
 
 def test_without_a_terminal_progress_is_printed_in_lines(

@@ -49,7 +49,7 @@ class Transformer:
         try:
             with torch.inference_mode():
                 self._run([[0]])
-        except Exception as error:
+        except (AttributeError, TypeError, ValueError) as error:  # other inputs are expected
             raise _unsupported(self.checkpoint, "not a text encoder") from error
 
     def at(self, layer: int) -> "Transformer":

@@ -22,7 +22,7 @@ class BackboneError(LatteMixError):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The weights in `directory`, by name; none if there are none.
+    """The weight files in `directory`, sorted by name; empty if it has none.
 
     One file is preferred over shards, as in transformers.
     """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -62,14 +63,10 @@ def test_script_with_a_model_of_its_own_ends(store: Store) -> None:
     assert (ended.returncode, ended.stdout) == (0, "tiny\n")
 
 
-def client_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "lattemix-client"]
-
-
 def test_collected_client_ends_its_thread(server: Recorder) -> None:
     client = Client("http://server", transport=server)
     assert client.info().model == "tiny"
-    (thread,) = client_threads()
+    thread = client._thread
     del client
     gc.collect()
     thread.join(SECONDS)
@@ -80,11 +77,28 @@ def test_closed_client_refuses_further_calls(server: Recorder) -> None:
     client = Client("http://server", transport=server)
     client.close()
     client.close()
-    assert client_threads() == []
+    assert not client._thread.is_alive()
     with pytest.raises(LatteMixError, match="This client is closed"):
         client.info()
     with pytest.raises(LatteMixError, match="This client is closed"):
         next(client.iter_embed(["a dog"]))
+
+
+def test_close_ends_the_calls_of_other_threads() -> None:
+    asked = threading.Event()
+
+    async def never_answer(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await asyncio.sleep(SECONDS)
+        raise AssertionError
+
+    client = Client("http://server", transport=httpx.MockTransport(never_answer))
+    with ThreadPoolExecutor(1) as other:
+        call = other.submit(client.info)
+        assert asked.wait(SECONDS)
+        client.close()
+        with pytest.raises(LatteMixError, match="closed during the call"):
+            call.result(SECONDS)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -100,6 +114,15 @@ def test_client_of_a_parent_process_refuses_calls_instead_of_hanging(server_url:
     assert "LatteMixError: This client was made in another process" in ended.stderr
 
 
+@pytest.fixture
+def sigint() -> Iterator[None]:
+    """SIGINT raises `KeyboardInterrupt`, which it does not in a shell's background job."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint")
 def test_interrupted_call_is_cancelled() -> None:
     cancelled = threading.Event()
 

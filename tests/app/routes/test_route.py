@@ -91,17 +91,24 @@ def items_of(value: object) -> int:
     return isinstance(value, str)
 
 
-@given(VALUES, st.booleans(), st.integers(1, 20))
+@given(st.lists(VALUES), st.booleans(), st.integers(1, 20))
 def test_counts_the_items_of_a_body_whatever_its_strings_hold(
-    value: object, ascii_only: bool, piece: int
+    value: list[object], ascii_only: bool, piece: int
 ) -> None:
     content = json.dumps(value, ensure_ascii=ascii_only).encode()
     items = items_of(value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(route, "_PIECE", piece)
-        patch.setattr(route, "_NUMBERS_PER_INPUT", 10**9)
+        patch.setattr(route, "_BYTES_PER_ITEM", 10**9)
         patch.setattr(route, "_ITEMS_PER_INPUT", 0)
         patch.setattr(route, "_OTHER_ITEMS", items)
         assert not route._has_more_items(content, 1)
         patch.setattr(route, "_OTHER_ITEMS", items - 1)
         assert route._has_more_items(content, 1)
+
+
+def test_counts_the_bytes_outside_of_strings() -> None:
+    limit = (3 * 8 + 100) * 64
+    assert not route._has_more_items(b'["' + b"1, " * limit + b'"]', 8)
+    assert not route._has_more_items(b" " * limit, 8)
+    assert route._has_more_items(b" " * (limit + 1), 8)
