@@ -51,6 +51,20 @@ def test_a_module_is_run_again_as_a_module(monkeypatch: pytest.MonkeyPatch) -> N
     assert shlex.split(resume_command(saved=True))[:4] == launcher
 
 
+def test_the_interpreter_of_an_inactive_environment_is_named_by_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its `python` is a link to the very one that the shell would find."""
+    for directory in ("usr", "venv"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "usr" / "python").touch(mode=0o755)
+    (tmp_path / "venv" / "python").symlink_to(tmp_path / "usr" / "python")
+    monkeypatch.setenv("PATH", str(tmp_path / "usr"))
+    monkeypatch.setattr(sys, "argv", ["/src/training/__main__.py", "train"])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    assert resume_command(saved=True) == f"{tmp_path}/venv/python -m training train"
+
+
 @pytest.mark.parametrize(
     ("directory", "name"), [("my head", "my-head"), ("größe/", "gr-e"), ("é", "mine")]
 )
