@@ -63,7 +63,9 @@ def _question(chance: random.Random, texts: list[str]) -> Question:
     pairs = list(zip(texts[::2], texts[1::2], strict=False))
     formats = ["dense", "flat", "sparse", "base64"]
     metric = chance.choice(["cosine", "js", "l2", "bhattacharyya"])
-    embed = {"inputs": texts, "format": chance.choice(formats), "cutoff": 0.1}
+    embed: dict[str, Any] = {"inputs": texts, "format": chance.choice(formats)}
+    if embed["format"] == "sparse":
+        embed["cutoff"] = 0.1
     openai = {"input": texts, "encoding_format": chance.choice(["float", "base64"])}
     return chance.choice(
         [

@@ -55,7 +55,7 @@ def test_a_tokenizer_that_fails_fails_that_request_only(
 
     with served(open_settings) as (server, url):
         with monkeypatch.context() as context:
-            rust = SimpleNamespace(encode=broken)
+            rust = SimpleNamespace(encode=broken, encode_batch_fast=broken)
             context.setattr(server._engine.encoder._tokenizer, "_tokenizer", rust)
             answer = httpx.post(f"{url}/embed", json={"inputs": "dog " * words}, timeout=PATIENCE)
             assert answer.status_code == status
@@ -80,14 +80,15 @@ def said(url: str, request: bytes) -> bytes:
 def test_a_process_without_memory_goes_on_with_what_fits(store: Store) -> None:
     """The system itself refuses to give it more."""
     large = posted("/embed", b'{"inputs": "a dog"%s}' % (b" " * 4 * ROOM))
-    with serving(store, LATTEMIX_MAX_BODY_BYTES=str(5 * ROOM)) as (process, url):
+    limits = {"LATTEMIX_MAX_BODY_BYTES": str(5 * ROOM), "LATTEMIX_MAX_INPUTS": str(ROOM)}
+    with serving(store, **limits) as (process, url):
         similar(url)
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
         used = pages * os.sysconf("SC_PAGESIZE")
-        limits = resource.prlimit(process.pid, resource.RLIMIT_AS)
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (used + ROOM, limits[1]))
+        before = resource.prlimit(process.pid, resource.RLIMIT_AS)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (used + ROOM, before[1]))
         for _ in range(3):
             assert not said(url, large).startswith(b"HTTP/1.1 200 ")
             similar(url)
-        resource.prlimit(process.pid, resource.RLIMIT_AS, limits)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, before)
         assert said(url, large).startswith(b"HTTP/1.1 200 ")
