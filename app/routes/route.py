@@ -1,5 +1,6 @@
 """How a request to the model gets from its bytes to its endpoint."""
 
+import codecs
 import json
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -52,8 +53,9 @@ class ModelRoute(APIRoute):
         """The validated body."""
         assert self.body_field is not None
         try:
-            # Bytes could also be UTF-16, in which items are not counted right.
-            parsed = json.loads(content.decode("utf-8-sig", "surrogatepass"))
+            # Not the bytes: they could be UTF-16, whose items `_has_more_items` cannot count.
+            text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass")
+            parsed = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ApiError("Validation", "The body is not valid JSON.") from error
         body, problems = self.body_field.validate(parsed, loc=("body",))
