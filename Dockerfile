@@ -25,12 +25,12 @@ RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-d
 # Only what the device is served best by; --build-arg PRECISIONS=fp32,int8 adds others.
 FROM build AS model-cpu
 ARG PRECISIONS=int8
-RUN --mount=type=cache,target=/root/.cache \
+RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
 
 FROM build AS model-gpu
 ARG PRECISIONS=fp16,fp32
-RUN --mount=type=cache,target=/root/.cache \
+RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/lattemix build --store /models --precision "$PRECISIONS"
 
 FROM base AS packages-cpu
