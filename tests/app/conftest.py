@@ -1,3 +1,4 @@
+import logging
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from app import cli
 from app.server import create_app
 from app.settings import Settings
 from model_store import Store
@@ -79,3 +81,23 @@ def failure(response: httpx.Response) -> tuple[int, str, str]:
     body = response.json()
     assert set(body) == {"error", "error_type"}
     return response.status_code, body["error_type"], body["error"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run `lattemix` in this process; return its exit code, output and error output."""
+    sys.argv = ["lattemix", *arguments]
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    captured = capsys.readouterr()
+    if isinstance(stopped.value.code, str):  # what sys.exit prints on its own
+        return 1, captured.out, stopped.value.code
+    return stopped.value.code or 0, captured.out, captured.err
+
+
+@pytest.fixture
+def lattemix_environment(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    # `serve` sends the log to what is standard error during its test.
+    monkeypatch.setattr(logging.getLogger("lattemix"), "handlers", [])
+    monkeypatch.setenv("LATTEMIX_STORE", str(store.root))
+    monkeypatch.setenv("LATTEMIX_MODEL", "tiny")

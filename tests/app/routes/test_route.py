@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import re
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from fastapi import FastAPI
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from app.routes import route
 from app.server import create_app
 from app.settings import Settings
+from tests.app.conftest import failure
 
 REQUEST = {"inputs": ["a dog is running"]}
 
@@ -73,6 +77,104 @@ def test_no_answer_is_to_be_guessed_at(app: FastAPI) -> None:
     client = TestClient(app)
     for answer in (client.get("/info"), client.get("/"), client.get("/x"), client.post("/embed")):
         assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def roomy(settings: Settings) -> Iterator[TestClient]:
+    """A service that accepts large bodies of at most 8 sentences."""
+    settings = settings.model_copy(update={"max_body_bytes": 4_000_000, "max_characters": 10**6})
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def many(item: bytes, count: int = 100_000) -> bytes:
+    return b"[" + item + (b"," + item) * (count - 1) + b"]"
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/similarity", b'{"pairs": %s}' % many(b'["",""]')),
+        ("/embed", b'{"inputs": %s}' % many(b"[]")),
+        ("/embed", b'{"inputs": %s}' % many(b"{}")),
+        ("/embed", b'{"inputs": %s}' % many(b"1")),
+        ("/embed", b'{"inputs": %s}' % many(b"null")),
+        ("/embed", b'{"inputs": %s}' % many(b"1.2345678901234567e-300")),
+        ("/embed", b'{"inputs": %s}' % many(b"9" * 4000, 100)),
+        ("/embed", b'{"inputs": %s}' % many(b'"a"')),
+        ("/embed", b'{"inputs": %s}' % many(rb'"\\"')),
+        ("/embed", b"{%s}" % many(b'"a":1')[1:-1]),
+        ("/similarity", b'{"inputs": {%s}}' % many(b'"a":1')[1:-1]),
+    ],
+)
+def test_refuses_a_body_of_too_many_items_before_it_is_parsed(
+    roomy: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, content: bytes
+) -> None:
+    monkeypatch.setattr("app.routes.route.json", SimpleNamespace(loads=pytest.fail))
+    status, kind, message = failure(roomy.post(path, content=content, headers=JSON))
+    assert (status, kind) == (413, "TooLarge")
+    assert message == (
+        "The body holds more items than the 8 sentences of LATTEMIX_MAX_INPUTS need: send several "
+        "requests, or raise it."
+    )
+
+
+@pytest.mark.parametrize("text", [', [{"' * 9000, "\\" * 40_000, '\\"' * 20_000, "words " * 9000])
+def test_does_not_count_what_is_inside_a_text_as_items(roomy: TestClient, text: str) -> None:
+    content = json.dumps({"inputs": [text + " dog", "a man"]}).encode()
+    assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_refuses_json_that_is_not_utf_8(roomy: TestClient, encoding: str) -> None:
+    content = '{"inputs": "a dog"}'.encode(encoding)
+    assert failure(roomy.post("/embed", content=content, headers=JSON))[2] == (
+        "The body is not valid JSON."
+    )
+    escaped = '{"inputs": "\\"", "x": %s}' % ("[" + "[]," * 20_000 + "[]]")
+    response = roomy.post("/embed", content=escaped.encode(encoding), headers=JSON)
+    assert failure(response)[0] in (413, 422)
+
+
+def test_accepts_a_byte_order_mark(roomy: TestClient) -> None:
+    content = '{"inputs": "a dog"}'.encode("utf-8-sig")
+    assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+
+
+def test_parses_large_bodies_off_the_event_loop(
+    roomy: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    loads = json.loads
+
+    def noted(content: str) -> object:
+        threads.append(threading.current_thread().name)
+        return loads(content)
+
+    monkeypatch.setattr("app.routes.route.json", SimpleNamespace(loads=noted))
+    for words in (10, 10_000):
+        content = b'{"inputs": "%s"}' % (b"dog " * words)
+        assert roomy.post("/embed", content=content, headers=JSON).status_code == 200
+    small, large = threads
+    assert not small.startswith("lattemix")
+    assert large.startswith("lattemix-pool")
+
+
+def test_reports_one_error_for_many_wrong_items(roomy: TestClient) -> None:
+    message = failure(roomy.post("/embed", json={"inputs": [1] * 5000}))[2]
+    assert message == "inputs[0]: Input should be a valid string."
+
+
+@pytest.mark.parametrize("path", ["/embed", "/similarity"])
+def test_reports_one_error_for_many_unknown_fields(roomy: TestClient, path: str) -> None:
+    unknown = {str(number): 0 for number in range(1000)}
+    body = {"inputs": ["a"]} if path == "/embed" else {"inputs": unknown}
+    message = failure(roomy.post(path, json=body | unknown))[2]
+    assert re.fullmatch(r"(inputs\.source_sentence: Field required|0: Extra inputs.*).*", message)
+    assert "(and 3 more)" in message or "more" not in message
 
 
 TEXTS = st.text(alphabet='\\"[]{},: aé漢\n')
