@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from model_store import LatteMixError
 from training.backbones import Advance, Backbone, TokenVectors
 from training.directories import cache_root
-from training.progress import Progress
+from training.progress import progress_bar
 
 DEFAULT_GIGABYTES = 20.0
 
@@ -64,7 +64,7 @@ class VectorCache:
         size = sentences * _TOKENS * sum(layer.hidden_size * 2 for layer in layers)
         if len(layers) < 2 or size > self.limit:
             return  # each by itself, when it is asked for
-        bar = Progress("Encoding", sentences, "sentences")
+        bar = progress_bar("Encoding", "sentences", total=sentences)
         for shard in shards:
             missing = [layer for layer in layers if not self.holds(layer, shard)]
             numbers = [layer.layer for layer in missing]

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from training.events import Events
 from training.objective import Loss
-from training.progress import Progress
+from training.progress import progress_bar
 from training.vae import Autoencoder, CategoricalVAE, TokenVAE
 
 LOG = "log.jsonl"
@@ -57,7 +57,7 @@ class Monitor:
         self._score = score
         self._dev: Entry = {}  # the last score, shown until there is another
         self._events = Events(events, start) if events else None
-        self._progress = Progress("Training", steps, "steps", start, shown=progress)
+        self._bar = progress_bar("Training", "steps", total=steps, start=start, shown=progress)
         self._tokens, self._since = 0, time.perf_counter()
         self.figures: Figures = {}
         if self._log:
@@ -70,7 +70,7 @@ class Monitor:
         self._tokens += len(code)
         if step % _EVERY == 0 or step + 1 == self._steps:
             self._measure(step, vae, code, loss, beta)
-        self._progress.update()
+        self._bar.update()
 
     def _measure(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
         """Compute an entry of the log and show it."""
@@ -86,7 +86,7 @@ class Monitor:
 
     def close(self) -> None:
         """End the progress and the events."""
-        self._progress.close()
+        self._bar.close()
         if self._events:
             self._events.close()
 
@@ -101,7 +101,7 @@ class Monitor:
         return self._dev
 
     def _show(self, entry: Entry) -> None:
-        self._progress.show(_short(entry | self._dev))
+        self._bar.set_postfix(_short(entry | self._dev), refresh=False)
         if self._events:
             self._events.write(entry)
         if self._log:

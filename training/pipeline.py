@@ -18,7 +18,7 @@ from training.device import Workers
 from training.evaluate.sets import Pairs
 from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
 from training.probes import probes_for
-from training.progress import Progress
+from training.progress import progress_bar
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import TokenVAE
@@ -54,7 +54,7 @@ class Encoded:
         needed = self.needed(recipe)
         mine = needed[workers.rank :: workers.count]
         sentences = sum(map(self.corpus.shard_size, mine))
-        bar = Progress("Encoding", sentences, "sentences", shown=progress)
+        bar = progress_bar("Encoding", "sentences", total=sentences, shown=progress)
         for done, index in enumerate(mine):
             size = self.shard(index, bar.update).vectors.nbytes
             if done == 0 and size * len(needed) > self.cache.limit:

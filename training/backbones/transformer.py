@@ -1,6 +1,6 @@
 """A frozen Hugging Face encoder: sentences in, the token vectors of one layer out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 
@@ -13,7 +13,7 @@ from transformers.utils import logging
 from app.engine.encoder import batches
 from app.engine.tokenization import Tokenizer
 from training.backbones.checkpoint import Checkpoint, unsupported
-from training.backbones.tokens import TokenVectors
+from training.backbones.tokens import Advance, TokenVectors
 from training.backbones.weights import BackboneError
 from training.device import autocast, device
 
@@ -42,15 +42,6 @@ class Transformer:
         self.checkpoint, self.max_tokens = checkpoint, max_tokens
         self.layer = self.depth if layer is None else layer
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
-        self._check_input()
-
-    def _check_input(self) -> None:
-        """Refuse a model that does not read token ids: one of images, for example."""
-        try:
-            with torch.inference_mode():
-                self._run([[0]])
-        except (AttributeError, TypeError, ValueError) as error:  # other inputs are expected
-            raise _unsupported(self.checkpoint, "not a text encoder") from error
 
     def at(self, layer: int) -> "Transformer":
         """The same backbone, in the same memory, read at another layer."""
@@ -63,7 +54,7 @@ class Transformer:
         self,
         sentences: Sequence[str],
         exact: bool = False,
-        advance: Callable[[int], object] | None = None,
+        advance: Advance | None = None,
     ) -> TokenVectors:
         """The vectors of every token of every sentence, special tokens included."""
         return self._encode(sentences, [self.layer], exact, advance)[0]
@@ -78,7 +69,7 @@ class Transformer:
         sentences: Sequence[str],
         layers: Sequence[int],
         exact: bool,
-        advance: Callable[[int], object] | None = None,
+        advance: Advance | None = None,
     ) -> list[TokenVectors]:
         """Run every sentence, those of similar length together, and put them back in order."""
         tokens = self._tokenizer(sentences)

@@ -20,7 +20,7 @@ from training.evaluate.scores import (
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
 from training.head import Head
-from training.progress import track
+from training.progress import progress_bar
 
 CONTROL_SEEDS = 3
 
@@ -36,7 +36,7 @@ def measure(
 ) -> Report:
     """Measure everything on every set."""
     report = Report(list(sets), recommended, list(left_out))
-    for pairs in track(sets, "Evaluating", "sets"):
+    for pairs in progress_bar("Evaluating", "sets", sets):
         for each in measures:
             for way, scores in each(pairs):
                 report.add(way, pairs.name, scores)

@@ -13,7 +13,7 @@ from training.evaluate.tables import Record, Table
 from training.evaluate.word_scores import WordScore, evaluate_words
 from training.evaluate.word_sets import read_benchmarks
 from training.evaluate.words import words_of
-from training.progress import track
+from training.progress import progress_bar
 
 FOLDER = "words"  # in the folder of the other benchmarks
 
@@ -81,6 +81,6 @@ def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorC
         if not wanted:
             raise BackboneError(" ".join(report.left_out))
         cache.ahead(wanted, shards, sum(map(len, shards)))
-        for each in track(wanted, "Words", "layers"):
+        for each in progress_bar("Words", "layers", wanted):
             report.scores[each.layer] = evaluate_words(words_of(each, cache, shards), benchmarks)
     return report

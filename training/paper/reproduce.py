@@ -16,7 +16,7 @@ from training.evaluate.word_sets import read_benchmarks
 from training.paper.cells import Cell, Workshop, key
 from training.paper.comparison import Comparison
 from training.paper.published import SOURCES, PublishedTable, Row
-from training.progress import track
+from training.progress import progress_bar
 from training.recipe import Recipe
 
 # The paper does not say how it counts the parts of a year. On the poolings of word vectors its
@@ -104,7 +104,7 @@ class Reproduction:
         cells = [(row, cell) for row, backbone in plan for cell in self._cells(row, backbone)]
         todo = {workshop.directory(c): c for _, c in cells if workshop.missing(c, sets)}
         workshop.encode([*todo.values()], sets)
-        for cell in track(todo.values(), self.table.name, "cells"):
+        for cell in progress_bar(self.table.name, "cells", todo.values()):
             workshop.compute(cell, sets)
         for row, _ in plan:
             its_cells = [cell for owner, cell in cells if owner is row]
@@ -115,7 +115,7 @@ class Reproduction:
         shards = sts_sentences(self.data, comparison.left_out)
         workshop = Workshop(self.out / "cells", None, self.cache)
         self.cache.ahead([each for _, each in plan], shards, sum(map(len, shards)))
-        for row, backbone in track(plan, self.table.name, "rows"):
+        for row, backbone in progress_bar(self.table.name, "rows", plan):
             for name, value in workshop.words(backbone, shards, benchmarks).items():
                 comparison.add(row, name, [value])
 
