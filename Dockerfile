@@ -17,6 +17,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     && /opt/build/bin/pip install --require-hashes --no-deps -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
+COPY lattemix lattemix
 COPY model_store model_store
 COPY training training
 RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist . \

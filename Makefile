@@ -8,8 +8,8 @@ AUDIT := .venv-audit
 TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 ARTIFACT := $(STORE)/default/int8/manifest.json
-ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py training/export/*.py) \
-  training/head.py $(addprefix training/backbones/,checkpoint.py packages.py sources.py weights.py words.py)
+ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py) \
+  $(wildcard lattemix/build/*.py lattemix/build/*.txt lattemix/build/backbones/*.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)

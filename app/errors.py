@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from app.engine.errors import InferenceError, OverloadedError, UnavailableError
+from app.engine.errors import OverloadedError, UnavailableError
 from app.observe.trace import Trace
 from app.schemas.common import LONE_SURROGATE
-from app.similarity import MetricError
+from lattemix.errors import InferenceError
+from lattemix.similarity import MetricError
 
 ErrorType = Literal[
     "Empty",

@@ -9,8 +9,8 @@ from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
-from app import __version__, errors
-from app.engine import Encoder, Engine
+from app import errors
+from app.engine import Engine
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
@@ -18,6 +18,8 @@ from app.routes import embed, explain, playground, rank, similarity, status
 from app.routes.common import Service
 from app.routes.route import Shortcut
 from app.settings import Settings, load_settings
+from lattemix import __version__
+from lattemix.encoder import Encoder
 
 _DESCRIPTION = """\
 Semantic similarity with latent categorical mixtures. A sentence is represented by the average of

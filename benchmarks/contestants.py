@@ -15,12 +15,11 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.engine import Encoder
-from app.engine.encoder import batches, usable_cores
-from app.engine.tokenization import Tokenizer, Tokens
-from app.measure import measure
-from app.settings import load_settings
 from benchmarks.texts import sentences
+from lattemix.encoder import Encoder, batches, usable_cores
+from lattemix.settings import ModelSettings, load_settings
+from lattemix.speed import measure
+from lattemix.tokenization import Tokenizer, Tokens
 from model_store import Artifact, Precision, Store
 
 Feeds = dict[str, NDArray[Any]]
@@ -31,7 +30,7 @@ GRAPH_TOKENS = 1024  # in a batch that has all cores
 
 def artifact(precision: Precision) -> Artifact:
     """The default model."""
-    return Store(load_settings().store).open(f"default:{precision}")
+    return Store(load_settings(ModelSettings).store).open(f"default:{precision}")
 
 
 def timed(job: Callable[[], object]) -> float:

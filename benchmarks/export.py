@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training.backbones import load, open_backbone
+from lattemix.build.backbones import open_backbone
+from lattemix.build.head import Head
+from training.backbones import load
 from training.backbones.transformer import Transformer
-from training.head import Head
 
 
 class Plain(torch.nn.Module):

@@ -11,14 +11,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from app.cli import HEADS
 from benchmarks import contestants, load
 from benchmarks.load import Answers, post
 from benchmarks.processes import Server, Worker, free_port
 from benchmarks.texts import BACKBONE, sentences
+from lattemix.build.backbones import Checkpoint, open_backbone
+from lattemix.build.head import Head
 from model_store import Precision
-from training.backbones import Checkpoint, open_backbone
-from training.head import Head
+from model_store.store import HEADS
 
 ROOT = Path(__file__).parent.parent
 INFINITY = Path(os.environ.get("INFINITY_VENV", ROOT / ".venv-infinity")) / "bin" / "infinity_emb"

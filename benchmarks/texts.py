@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.settings import load_settings
+from lattemix.settings import ModelSettings, load_settings
 from model_store import Store
 
 BACKBONE = "all-MiniLM-L6-v2"
@@ -55,7 +55,7 @@ def write(lengths: Lengths, name: str, words: list[str] | None = None) -> list[s
 
 def tokenizer_file() -> Path:
     """The backbone's `tokenizer.json`."""
-    return Store(load_settings().store).open("default").tokenizer
+    return Store(load_settings(ModelSettings).store).open("default").tokenizer
 
 
 @lru_cache

@@ -49,7 +49,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Backbone(_Record):
+class BackboneOrigin(_Record):
     """The frozen encoder an artifact was made from."""
 
     name: str = Field(description="A known backbone's name, a hub id, or a directory's name.")
@@ -93,7 +93,7 @@ class Manifest(_Record):
     precision: Precision
     created: datetime
     lattemix_version: str
-    backbone: Backbone
+    backbone: BackboneOrigin
     head: HeadOrigin
     latent_dims: int = Field(gt=0, description="L: latent variables per token.")
     classes: int = Field(gt=1, description="C: classes of each latent variable.")

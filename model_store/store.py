@@ -16,6 +16,7 @@ from model_store.errors import ArtifactError, StoreError
 from model_store.manifest import NAME_PATTERN, Artifact, Precision
 
 PRECISIONS = cast(tuple[Precision, ...], get_args(Precision))
+HEADS = Path(__file__).resolve().parent / "heads"  # shipped with the package
 
 _STAGING = ".staging-"
 _STALE_SECONDS = 24 * 3600  # longer than any export takes, and than clocks jump

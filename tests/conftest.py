@@ -11,14 +11,15 @@ import torch
 from tokenizers import models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from app.engine import Encoder
 from app.settings import Settings
+from lattemix.build.assemble import assemble
+from lattemix.build.backbones import Checkpoint
+from lattemix.build.head import Head
+from lattemix.encoder import Encoder
 from model_store import Artifact, Store, latents
-from training.backbones import Checkpoint, load
+from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import Corpus, prepare
-from training.export.assemble import assemble
-from training.head import Head
 from training.meanings import meanings
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
@@ -169,5 +170,5 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         naps.append(seconds)
 
-    monkeypatch.setattr("app.client.asynchronous.sleep", sleep)
+    monkeypatch.setattr("lattemix.client.asynchronous.sleep", sleep)
     return naps

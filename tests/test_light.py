@@ -33,7 +33,7 @@ def test_serving_loads_neither_torch_nor_transformers_nor_onnx() -> None:
 
 def test_the_client_needs_neither_the_model_nor_the_server() -> None:
     code = (
-        "import app.client, sys; "
+        "import lattemix.client, sys; "
         "print(*{'onnxruntime', 'tokenizers', 'fastapi', 'uvicorn'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code]
@@ -65,7 +65,7 @@ def test_imports_flow_one_way() -> None:
 
 def test_export_needs_no_torch() -> None:
     code = (
-        "import training.export.assemble, sys; print({'torch', 'transformers'} & set(sys.modules))"
+        "import lattemix.build.assemble, sys; print({'torch', 'transformers'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code]
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -76,7 +76,7 @@ def test_onnx_runtime_keeps_no_record_of_us(tmp_path: Path, artifact: Artifact) 
     # With its telemetry on, it writes a device id and a queue of events under the cache directory.
     code = f"""
 from pathlib import Path
-from app.engine import Encoder
+from lattemix.encoder import Encoder
 from model_store import Artifact
 Encoder(Artifact.read(Path({str(artifact.path)!r}))).encode(["a dog"])
 """

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from training.backbones import TokenVectors
+from lattemix.build.backbones import TokenVectors
 from training.corpus import SHARD_SENTENCES, Corpus
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from lattemix.build.backbones import TokenVectors
+from lattemix.directories import cache_root
 from model_store import LatteMixError
-from training.backbones import Advance, Backbone, TokenVectors
-from training.directories import cache_root
+from training.backbones import Advance, Backbone
 from training.progress import progress_bar
 
 DEFAULT_GIGABYTES = 20.0

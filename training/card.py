@@ -1,6 +1,6 @@
 """The card of a head: what it was made of, how, and how good it is, for people to read."""
 
-from training.head import Head, HeadSpec
+from lattemix.build.head import Head, HeadSpec
 
 FILE = "README.md"
 

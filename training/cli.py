@@ -9,9 +9,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from app.cli import PRECISIONS, PrecisionOption, StoreOption, build
-from app.failures import complete
-from app.settings import load_settings
+from lattemix.cli import PRECISIONS, PrecisionOption, StoreOption, build
+from lattemix.failures import complete
+from lattemix.settings import ModelSettings, load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
 from training.commands import resume_command
@@ -296,9 +296,9 @@ def _resumable(out: Path) -> Iterator[None]:
 
 def _as_served(model: str, store: Path | None) -> Artifact:
     """The model in the precision named, or in the one that would be served here."""
-    from app.engine.session import likely_device
+    from lattemix.session import likely_device
 
-    held = Store(load_settings(store=store).store)
+    held = Store(load_settings(ModelSettings, store=store).store)
     artifact, reason = choose(held, model, likely_device("auto"))
     _tell(f"{artifact.manifest.reference}: {reason}")
     return artifact

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from training.head import Floats, HeadSpec
+from lattemix.build.head import Floats, HeadSpec
 from training.monitor import Entry
 from training.panels import WIDTH, panels
 

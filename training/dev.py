@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from training.backbones import Backbone, TokenVectors
+from lattemix.build.backbones import TokenVectors
+from lattemix.build.head import Head
+from training.backbones import Backbone
 from training.cache import VectorCache
 from training.evaluate.measure import encode, places
 from training.evaluate.scores import head_scores
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import spearman
-from training.head import Head
 
 _CENTRE_SENTENCES = 1024  # fewer than a finished head's centre is taken of: it is measured often
 

@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattemix.build.backbones import Checkpoint
+from lattemix.build.build import check as check_exportable
+from lattemix.build.families import ExportError
+from lattemix.build.head import SPEC, STATISTICS_SENTENCES, Head
 from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
 from training import backbones
-from training.backbones import Checkpoint
 from training.cache import VectorCache
 from training.card import FILE as CARD
 from training.card import card
@@ -21,9 +24,6 @@ from training.evaluate import measure
 from training.evaluate.report import MEAN, Report
 from training.evaluate.sets import Pairs
 from training.events import require_tensorboard
-from training.export.build import check as check_exportable
-from training.export.families import ExportError
-from training.head import SPEC, STATISTICS_SENTENCES, Head
 from training.interrupt import ignore_signals
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log

@@ -8,12 +8,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.tokenization import Tokenizer
+from lattemix.build.backbones import open_backbone
+from lattemix.build.head import Floats, Head, HeadError
+from lattemix.tokenization import Tokenizer
 from model_store.latents import LATENTS, LatentClass, Latents, write
-from training.backbones import load, open_backbone
+from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.head import Floats, Head, HeadError
 from training.pipeline import Encoded
 from training.readers import read
 from training.recipe import Recipe

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model_store.manifest import Backbone as BackboneRecord
+from lattemix.build.backbones import BackboneError, TokenVectors
+from lattemix.build.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
+from model_store.manifest import BackboneOrigin
 from training import weighting
-from training.backbones import Advance, Backbone, BackboneError, TokenVectors
+from training.backbones import Advance, Backbone
 from training.batches import Batches
 from training.cache import VectorCache
 from training.checkpoint import Run
@@ -16,7 +18,6 @@ from training.corpus import SHARD_SENTENCES, Corpus
 from training.dev import DevScore
 from training.device import Workers
 from training.evaluate.sets import Pairs
-from training.head import STATISTICS_SENTENCES, Floats, Head, HeadSpec, normalise, rounded
 from training.probes import probes_for
 from training.progress import progress_bar
 from training.recipe import Recipe
@@ -134,7 +135,7 @@ def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, ob
 def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
     checkpoint = backbone.checkpoint
     return HeadSpec(
-        backbone=BackboneRecord(
+        backbone=BackboneOrigin(
             name=checkpoint.name,
             sha256=checkpoint.sha256,
             architecture=checkpoint.config["model_type"],

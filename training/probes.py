@@ -2,7 +2,7 @@
 
 import tokenizers
 
-from training.backbones import Checkpoint
+from lattemix.build.backbones import Checkpoint
 
 PROBES: tuple[str, ...] = (
     "A man is eating.",

@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from lattemix.build.head import HeadModel, Normalisation
 from model_store import LatteMixError, Metric
 from model_store.errors import first_problem
 from model_store.manifest import TokenWeighting
-
-Normalisation = Literal["none", "centre", "centre-equal-norm"]
-Model = Literal["categorical", "normal", "autoencoder"]
 
 RECIPES = Path(__file__).parent / "recipes"
 DEFAULT_RECIPE = RECIPES / "default.toml"
@@ -37,7 +35,7 @@ class Recipe(BaseModel):
         "uniform", description="Weight of each token in its sentence's mixture."
     )
 
-    model: Model = Field(
+    model: HeadModel = Field(
         "categorical", description="Kind of VAE; only categorical heads can be served."
     )
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")

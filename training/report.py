@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from lattemix.build.head import Floats, Head, HeadSpec
 from training.card import data_of, what_it_is
 from training.curves import Picture, draw, pictures
 from training.evaluate.tables import Table
-from training.head import Floats, Head, HeadSpec
 from training.monitor import Entry, collapse
 
 PAGE, PICTURE = "report.html", "report.png"

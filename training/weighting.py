@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from app.engine.tokenization import Tokenizer
+from lattemix.build.backbones import Checkpoint, TokenVectors
+from lattemix.build.head import Head, normalise
+from lattemix.tokenization import Tokenizer
 from model_store import LatteMixError
-from training.backbones import Checkpoint, TokenVectors
 from training.corpus import Corpus
-from training.head import Head, normalise
 from training.schedule import linear_warmup_decay
 
 SIF = 1e-3  # the `a` of a / (a + p(w))

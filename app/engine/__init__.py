@@ -1,7 +1,5 @@
-"""From text to mixtures."""
+"""The request queue in front of a model: admission, batching and caching."""
 
-from app.engine.encoder import Dissection, Encoder, Encoding
 from app.engine.engine import Engine
-from app.engine.errors import EmptyTextError, TextError
 
-__all__ = ["Dissection", "EmptyTextError", "Encoder", "Encoding", "Engine", "TextError"]
+__all__ = ["Engine"]

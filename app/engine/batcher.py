@@ -10,11 +10,12 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from app.engine.encoder import Encoder
-from app.engine.errors import InferenceError, NonFiniteError, UnavailableError
+from app.engine.errors import UnavailableError
 from app.engine.queue import Queue, Sentence, Ticket, finish, key_of
-from app.engine.tokenization import Tokens
 from app.observe import Metrics
+from lattemix.encoder import Encoder
+from lattemix.errors import InferenceError, NonFiniteError
+from lattemix.tokenization import Tokens
 
 log = logging.getLogger("lattemix")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.tokenization import Side
+from lattemix.tokenization import Side
 
 # What a dictionary entry, its key and what else is known of a text take, about.
 _OVERHEAD_BYTES = 400

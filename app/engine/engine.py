@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from app.engine.batcher import Batcher
 from app.engine.cache import Cache, Text, key_of
-from app.engine.encoder import Dissection, Encoder, Encoding
-from app.engine.errors import EmptyTextError, OverloadedError, TooLongError, UnavailableError
+from app.engine.errors import OverloadedError, UnavailableError
 from app.engine.queue import Queue, Ticket
-from app.engine.tokenization import Side, Tokens, slices
 from app.observe import Metrics, Trace
 from app.settings import Settings
+from lattemix.encoder import Encoder, Encoding, TokenEncoding
+from lattemix.errors import EmptyTextError, TooLongError
+from lattemix.tokenization import Side, Tokens, slices
 
 T = TypeVar("T")
 
@@ -146,14 +147,14 @@ class Engine:
             await self.compute(collect, len(fresh), wait)
         return encoding
 
-    async def dissect(
+    async def encode_tokens(
         self,
         texts: Sequence[str],
         trace: Trace,
         truncate: bool = True,
         cut: Side = "right",
         wait: Wait = _patiently,
-    ) -> list[Dissection]:
+    ) -> list[TokenEncoding]:
         """Return the mixture of every token of every text; else like `encode`.
 
         They are not remembered: a text has many, and they are seldom asked for again.
@@ -170,14 +171,8 @@ class Engine:
                 raise TooLongError(index, text.total, self.encoder.manifest.max_tokens)
         ticket = await self._answered(tokens, trace, wait)
         return [
-            Dissection(
-                pieces,
-                self.encoder.weights(read),
-                sentence.mixture[: len(read.ids)],
-                read.total,
-                read.truncated,
-            )
-            for (read, pieces), sentence in zip(parsed, ticket.sentences, strict=True)
+            self.encoder.token_encoding(text, sentence.mixture)
+            for text, sentence in zip(parsed, ticket.sentences, strict=True)
         ]
 
     async def _recalled(

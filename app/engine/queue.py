@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine.tokenization import Tokens
+from lattemix.tokenization import Tokens
 
 
 class Ticket:
@@ -81,7 +81,7 @@ class Sentence:
 
 def key_of(tokens: Tokens) -> bytes:
     """Equal for texts that the model cannot tell apart, asked for in the same way."""
-    return array("i", (tokens.each, *tokens.ids)).tobytes()
+    return array("i", (tokens.per_token, *tokens.ids)).tobytes()
 
 
 class _Request:
@@ -216,5 +216,5 @@ class Queue:
         yield first
         for length in sorted(self._by_length, key=lambda length: abs(length - len(first))):
             for sentence in self._by_length[length]:
-                if sentence is not first and sentence.tokens.each == first.tokens.each:
+                if sentence is not first and sentence.tokens.per_token == first.tokens.per_token:
                     yield sentence

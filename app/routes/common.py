@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from app.engine import Dissection, EmptyTextError, Encoding, Engine
-from app.engine.errors import TooLongError
+from app.engine import Engine
 from app.errors import ApiError
 from app.observe import Metrics, Trace
 from app.schemas.common import Cuttable, Uncut
 from app.settings import Settings
-from app.similarity import check
+from lattemix.encoder import Encoding, TokenEncoding
+from lattemix.errors import EmptyTextError, TooLongError
+from lattemix.similarity import check
 from model_store import Manifest, Metric
 
 T = TypeVar("T")
@@ -70,11 +71,11 @@ class Call:
         """Encode the texts of a field, naming by `place` the i-th if it cannot be."""
         return await self._asked(self.service.engine.encode, name, texts, place, options)
 
-    async def dissect(
+    async def encode_tokens(
         self, name: str, texts: Sequence[str], place: Callable[[int], str], options: Cuttable
-    ) -> list[Dissection]:
+    ) -> list[TokenEncoding]:
         """The same, token by token."""
-        return await self._asked(self.service.engine.dissect, name, texts, place, options)
+        return await self._asked(self.service.engine.encode_tokens, name, texts, place, options)
 
     async def _asked(
         self,
@@ -91,7 +92,8 @@ class Call:
         except EmptyTextError as error:
             raise ApiError("Empty", f"{place(error.index)} {error.reason}.") from error
         except TooLongError as error:
-            raise ApiError("TooLarge", f"{place(error.index)} {error.reason}.") from error
+            remedy = 'shorten it, or send "truncate": true to have it cut'
+            raise ApiError("TooLarge", f"{place(error.index)} {error.reason}: {remedy}.") from error
 
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
         """Score and write what was encoded, away from the event loop if it is much.

@@ -7,13 +7,14 @@ import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
-from app.engine import Encoding
 from app.errors import ApiError
 from app.routes.answers import base64_of, documented_answers, json_with, npy, wants_npy
 from app.routes.common import Call, Called
 from app.routes.route import ModelRoute
-from app.schemas.embed import EmbedRequest, EmbedResponse, OpenAIRequest, OpenAIResponse
-from app.similarity import vectors
+from app.schemas.embed import EmbedRequest, OpenAIRequest, OpenAIResponse
+from lattemix.encoder import Encoding
+from lattemix.responses import EmbedResponse
+from lattemix.similarity import vectors
 from model_store import Metric
 
 router = APIRouter(tags=["embed"], route_class=ModelRoute)

@@ -7,19 +7,14 @@ import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
-from app.engine import Encoding
 from app.routes.answers import documented_answers, in_parts, json, json_with, npy, wants_npy
 from app.routes.common import Call, Called
 from app.routes.route import ModelRoute
-from app.schemas.rank import (
-    MatrixRequest,
-    MatrixResponse,
-    RankRequest,
-    RankResponse,
-    Reranked,
-    RerankRequest,
-)
-from app.similarity import matrix
+from app.schemas.rank import MatrixRequest, RankRequest, Reranked, RerankRequest
+from lattemix.encoder import Encoding
+from lattemix.ranking import order, pairs_above
+from lattemix.responses import MatrixResponse, RankResponse
+from lattemix.similarity import matrix
 from model_store import Metric
 
 router = APIRouter(tags=["rank"], route_class=ModelRoute)
@@ -89,23 +84,18 @@ async def all_pairs(body: MatrixRequest, call: Called) -> Response:
 
 
 def _pairs(
-    scores: Scores, metric: Metric, encoding: Encoding, body: MatrixRequest, call: Call
+    table: Scores, metric: Metric, encoding: Encoding, body: MatrixRequest, call: Call
 ) -> Response:
-    left, right = np.triu_indices(len(scores), k=1)  # every pair once
-    found = scores[left, right]
-    if body.threshold is not None:
-        (kept,) = np.nonzero(found >= body.threshold)
-        left, right, found = left[kept], right[kept], found[kept]
-    order = _best(found)[: body.top_k]
+    pairs, scores = pairs_above(table, body.threshold)  # [P, 2], [P]
     content = {
         "model": call.service.manifest.name,
         "metric": metric,
-        "count": len(found),
+        "count": len(scores),
         "tokens": encoding.tokens,
         "truncated": encoding.truncated,
     }
-    pairs = np.stack([left[order], right[order]], axis=1)  # [K, 2]
-    return json_with(content, pairs=in_parts(pairs), scores=in_parts(found[order]))
+    shown = slice(body.top_k)
+    return json_with(content, pairs=in_parts(pairs[shown]), scores=in_parts(scores[shown]))
 
 
 async def _compare(
@@ -128,10 +118,5 @@ def _in_order(scores: Scores, texts: Sequence[str] | None) -> list[dict[str, Any
     """Places and scores, the highest first, with their texts if there are any."""
     return [
         {"index": int(i), "score": scores[i]} | ({"text": texts[i]} if texts else {})
-        for i in _best(scores)
+        for i in order(scores)
     ]
-
-
-def _best(scores: Scores) -> NDArray[np.intp]:
-    """Places of the scores, highest first; of equal ones, the first."""
-    return np.argsort(-scores, kind="stable")

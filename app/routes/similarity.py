@@ -6,18 +6,18 @@ import numpy as np
 from fastapi import APIRouter, Body, Response
 from fastapi.openapi.models import Example
 
-from app.engine import Encoding
 from app.routes.answers import documented_answers, json
 from app.routes.common import Call, Called
 from app.routes.route import ModelRoute
 from app.schemas.similarity import (
     AnySimilarityRequest,
     SimilarityRequest,
-    SimilarityResponse,
     SourceParameters,
     SourceRequest,
 )
-from app.similarity import matrix, similarity
+from lattemix.encoder import Encoding
+from lattemix.responses import SimilarityResponse
+from lattemix.similarity import matrix, similarity
 from model_store import Metric
 
 router = APIRouter(tags=["similarity"], route_class=ModelRoute)

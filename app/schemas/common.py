@@ -1,6 +1,6 @@
 """What the requests have in common."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,8 +13,6 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-
-T = TypeVar("T")
 
 LONE_SURROGATE = "holds a lone surrogate, which is not valid Unicode"
 
@@ -59,7 +57,6 @@ Texts = Annotated[
     BeforeValidator(_as_list),
     WithJsonSchema({"anyOf": [_TEXT, _TEXTS]}),
 ]
-Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
 Amount = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(number)]
 

@@ -32,28 +32,6 @@ class EmbedRequest(Cuttable):
     )
 
 
-class SparseMixture(BaseModel):
-    """The weights of a mixture that are not small, as vector databases take them."""
-
-    indices: list[int] = Field(description="Places in the flattened mixture: dim * C + class.")
-    values: list[float] = Field(description="The weights there.")
-
-
-class EmbedResponse(BaseModel):
-    """Mixtures in the order of the inputs."""
-
-    model: str = Field(examples=["default"])
-    shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
-    embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
-        Field(description="Per sentence, L distributions over C classes, each summing to 1.")
-    )
-    tokens: list[int] = Field(
-        description="Tokens of each sentence, special ones included; of one that was cut, only "
-        "`max_input_length` (see `/info`) were read."
-    )
-    truncated: list[bool] = Field(description="Whether each sentence was cut.")
-
-
 def _no_token_ids(value: object) -> object:
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, int | list) for item in items[:1]):

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, StrictBool
 
-from app.schemas.common import Amount, Count, Cuttable, Text, TextList, Two, Uncut
+from app.schemas.common import Amount, Count, Cuttable, Text, TextList, Uncut
 from model_store import Metric
 
 _METRIC = "Which similarity; else the model's recommended one."
@@ -18,24 +18,6 @@ class RankRequest(Cuttable):
     metric: Metric | None = Field(None, description=_METRIC)
     top_k: Count | None = Field(None, description="Return only so many, the most similar.")
     return_texts: StrictBool = Field(False, description="Repeat each candidate beside its score.")
-
-
-class Ranked(BaseModel):
-    """A candidate's place in the order."""
-
-    index: int = Field(description="Of the candidate, in the request.")
-    score: float = Field(description="Its similarity to the query.")
-    truncated: bool = Field(description="Whether the candidate was cut.")
-    text: str | None = Field(None, description="The candidate, if asked for.")
-
-
-class RankResponse(BaseModel):
-    """Candidates, the most similar first."""
-
-    model: str = Field(examples=["default"])
-    metric: Metric
-    query_truncated: bool = Field(description="Whether the query was cut.")
-    results: list[Ranked]
 
 
 class RerankRequest(Uncut):
@@ -71,15 +53,3 @@ class MatrixRequest(Cuttable):
         None, description="Return only pairs at least so similar.", examples=[0.8]
     )
     top_k: Count | None = Field(None, description="Return only so many, the most similar.")
-
-
-class MatrixResponse(BaseModel):
-    """Pairs of sentences, the most similar first."""
-
-    model: str = Field(examples=["default"])
-    metric: Metric
-    count: int = Field(description="Pairs that reach the threshold, returned or not.")
-    pairs: list[Two[int]] = Field(description="Places of the two in the request; i < j.")
-    scores: list[float] = Field(description="Their similarities.")
-    tokens: list[int] = Field(description="Tokens of each sentence, special ones included.")
-    truncated: list[bool] = Field(description="Whether each sentence was cut.")

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, Discriminator, FailFast, Field, Tag
+from pydantic import Discriminator, FailFast, Field, Tag
 
-from app.schemas.common import Cuttable, Request, Text, TextList, Two, Uncut
+from app.schemas.common import Cuttable, Request, Text, TextList, Uncut
+from lattemix.responses import Two
 from model_store import Metric
 
 
@@ -53,29 +54,3 @@ AnySimilarityRequest = Annotated[
     Annotated[SimilarityRequest, Tag("(pairs)")] | Annotated[SourceRequest, Tag("(source)")],
     Discriminator(_form),
 ]
-
-
-class PairSimilarity(BaseModel):
-    """One pair's similarities: only the metrics asked for are present."""
-
-    cosine: float | None = Field(None, description="Cosine of the flattened mixtures, in [0, 1].")
-    js: float | None = Field(None, description="1 - Jensen-Shannon divergence (bits), in [0, 1].")
-    l2: float | None = Field(None, description="Minus the Euclidean distance of the mixtures.")
-    bhattacharyya: float | None = Field(None, description="Bhattacharyya coefficient, in [0, 1].")
-    centred: float | None = Field(
-        None, description="Cosine of sqrt(mixture) less the corpus mean, in [-1, 1]."
-    )
-    truncated: Two[bool] = Field(
-        description="Whether each sentence was longer than the model reads, and so was cut."
-    )
-
-
-class SimilarityResponse(BaseModel):
-    """Similarities in the order of the pairs."""
-
-    model: str = Field(examples=["default"])
-    similarities: list[PairSimilarity]
-    tokens: list[Two[int]] = Field(
-        description="Tokens of each sentence, special ones included; of one that was cut, only "
-        "`max_input_length` (see `/info`) were read."
-    )

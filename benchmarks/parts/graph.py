@@ -12,10 +12,10 @@ from benchmarks.processes import Worker
 from benchmarks.report import Table, beside, cell, contestants
 from benchmarks.rounds import Figures, Series, Turn, play
 from benchmarks.stage import PRECISIONS, Plan, Stage, shapes
+from lattemix.build.assemble import assemble
+from lattemix.build.backbones import Checkpoint
+from lattemix.build.head import Head
 from model_store import Store
-from training.backbones import Checkpoint
-from training.export.assemble import assemble
-from training.head import Head
 
 GRAPH = "graph"
 

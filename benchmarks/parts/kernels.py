@@ -1,4 +1,4 @@
-"""`app.similarity` against numpy written the obvious way, on 2,000 sentences of 128 x 20.
+"""`lattemix.similarity` against numpy written the obvious way, on 2,000 sentences of 128 x 20.
 
 Ours uses what BLAS does of all cores, and then one, as in the service, whose others run the model.
 Naive all-pairs are timed on some of the rows and scaled up: all 2,000 by js would take minutes.
@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.similarity import Mixtures, matrix, similarity
 from benchmarks.contestants import timed
 from benchmarks.processes import Worker
 from benchmarks.report import Table, beside, cell, middle, workloads
 from benchmarks.rounds import Figures, Series, play
 from benchmarks.stage import Plan, Stage
+from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
 COUNT, LATENT_DIMS, CLASSES = 2000, 128, 20

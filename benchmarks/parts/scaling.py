@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cli import HEADS
 from benchmarks import texts
 from benchmarks.contestants import OurEngine, artifact
 from benchmarks.processes import Worker
 from benchmarks.report import Table, cell, contestants
 from benchmarks.rounds import Figures, Series, Turn, play
 from benchmarks.stage import PRECISIONS, Plan, Stage
+from lattemix.build.arithmetic import Arithmetic, Bytes
+from lattemix.build.backbones import Checkpoint
+from lattemix.build.build import build
+from lattemix.build.calibration import calibrate
+from lattemix.build.head import Head
 from model_store import Artifact, Precision
 from model_store.manifest import CENTRE, MODEL
-from training.backbones import Checkpoint
-from training.export.arithmetic import Arithmetic, Bytes
-from training.export.build import build
-from training.export.calibration import calibrate
-from training.head import Head
+from model_store.store import HEADS
 
 BUDGETS = (64, 128, 256, 512, 1024, 2048, 4096)
 THREADS = (0, 1, 2)

@@ -24,7 +24,8 @@ class Trainer:
     """Makes some steps, with batches of either kind."""
 
     def __init__(self, source: str) -> None:
-        from training.backbones import load, open_backbone
+        from lattemix.build.backbones import open_backbone
+        from training.backbones import load
         from training.cache import VectorCache
         from training.corpus import prepare
         from training.pipeline import Encoded

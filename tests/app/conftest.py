@@ -13,9 +13,9 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from app import cli
 from app.server import create_app
 from app.settings import Settings
+from lattemix import cli
 from model_store import Store
 
 LATTEMIX = str(Path(sys.executable).parent / "lattemix")

@@ -6,8 +6,8 @@ import pytest
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
-from app.engine import Encoder
-from app.similarity import similarity
+from lattemix.encoder import Encoder
+from lattemix.similarity import similarity
 
 SOURCE, OTHERS = "a man is eating", ["someone is having lunch", "the sea was calm"]
 

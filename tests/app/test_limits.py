@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import httpx
 
 from app.engine import Engine
-from app.engine.tokenization import Tokens
 from app.server import create_app
 from app.settings import Settings
+from lattemix.tokenization import Tokens
 from tests.app.conftest import failure
 
 

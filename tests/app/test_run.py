@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from app import run
-from app.engine.tokenization import Tokens
 from app.run import _bind, _listen, _Server
 from app.server import create_app
 from app.settings import Settings
+from lattemix.tokenization import Tokens
 from model_store import LatteMixError, Store
 from tests.app.conftest import failure, serving
 

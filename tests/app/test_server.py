@@ -5,9 +5,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from app.engine import Encoder
 from app.server import create_app
 from app.settings import Settings
+from lattemix.encoder import Encoder
 from tests.app.conftest import failure
 
 JSON = {"content-type": "application/json"}

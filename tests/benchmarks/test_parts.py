@@ -6,13 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-from app.similarity import matrix, similarity
 from benchmarks import suite
 from benchmarks.load import Answers
 from benchmarks.parts import kernels, memory, overload
 from benchmarks.processes import Worker
 from benchmarks.processes import memory as memory_of
 from benchmarks.report import Table, beside, cell
+from lattemix.similarity import matrix, similarity
 from model_store import Metric
 
 

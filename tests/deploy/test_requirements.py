@@ -146,7 +146,7 @@ def test_serving_does_not_miss_what_is_omitted() -> None:
     assert omitted()
     assert not omitted() & {*locked("cpu"), *locked("gpu")}
     missing = [name.replace("-", "_") for name in omitted()]
-    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import app.cli, app.run"
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import lattemix.cli, app.run"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

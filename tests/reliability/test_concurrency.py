@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 import httpx
+from lattemix.client.local import Local
 
-from app.client.local import Local
 from app.settings import Settings
 from model_store import Store
 from tests.app.conftest import serving

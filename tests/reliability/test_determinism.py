@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import training
-from app.engine import Encoder
+from lattemix.build.assemble import assemble
+from lattemix.build.backbones import Checkpoint
+from lattemix.encoder import Encoder
 from model_store import Artifact, Store
 from model_store.manifest import sha256_of
 from tests.conftest import SENTENCES
-from training.backbones import Checkpoint, load
+from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.export.assemble import assemble
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
@@ -27,14 +28,14 @@ EXPORT = """
 import sys
 from pathlib import Path
 from model_store import Store
-from training.export.assemble import assemble
+from lattemix.build.assemble import assemble
 head, root, backbone = sys.argv[1:]
 assemble(Path(head), Store(Path(root)), "tiny", backbone)
 """
 ENCODE = """
 import hashlib, sys
 from pathlib import Path
-from app.engine import Encoder
+from lattemix.encoder import Encoder
 from model_store import Store
 root, *texts = sys.argv[1:]
 mixtures = Encoder(Store(Path(root)).open("tiny"), provider="cpu", threads=1).encode(texts).mixtures

@@ -12,9 +12,9 @@ import pytest
 from fastapi import Response
 from numpy.typing import NDArray
 
-from app.engine.tokenization import Tokens
 from app.run import _Server
 from app.settings import Settings
+from lattemix.tokenization import Tokens
 from tests.reliability.conftest import (
     PATIENCE,
     connect,

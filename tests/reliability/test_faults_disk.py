@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import Encoder
+from lattemix.encoder import Encoder
 from model_store import Artifact, Store, StoreError
 
 # The system itself refuses to let a file grow beyond the limit; it signals that, too.

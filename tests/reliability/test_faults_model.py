@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.engine import Encoder, Engine
-from app.engine.errors import InferenceError
-from app.engine.tokenization import Side, Tokens
+from app.engine import Engine
 from app.run import _Server
 from app.settings import Settings
+from lattemix.encoder import Encoder
+from lattemix.errors import InferenceError
+from lattemix.tokenization import Side, Tokens
 from model_store import Artifact
 from tests.app.conftest import failure
 from tests.app.engine.conftest import Batch, Gated, held, run, trace, until

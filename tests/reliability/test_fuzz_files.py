@@ -13,8 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.engine.encoder import _load
-from app.engine.tokenization import Tokenizer
+from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.head import Head, HeadError
+from lattemix.encoder import _load
+from lattemix.tokenization import Tokenizer
 from model_store import Artifact, ArtifactError, LatteMixError, Store, StoreError, latents
 from model_store.choice import choose
 from model_store.manifest import sha256_of
@@ -27,8 +29,6 @@ from tests.reliability.damage import (
     json_edits,
     rebuild,
 )
-from training.backbones.tokens import TokenVectors
-from training.head import Head, HeadError
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.similarity import Mixtures, matrix, similarity
+from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
 METRICS: tuple[Metric, ...] = get_args(Metric)

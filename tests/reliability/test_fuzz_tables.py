@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from app.tables import PAIRS, START, TEXTS, Shape, Table, columns_named
+from lattemix.bulk.readers import PAIRS, START, TEXTS, Shape, Table, columns_named
 from model_store import LatteMixError
 from tests.reliability.damage import Edit, as_bytes, byte_edits, damage, json_values
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from app.engine import EmptyTextError, Encoder, TextError
-from app.engine.tokenization import Side, Tokenizer, slices
-from app.explain import words
+from lattemix.encoder import Encoder
+from lattemix.errors import EmptyTextError, TextError
+from lattemix.explain import words
+from lattemix.tokenization import Side, Tokenizer, slices
 from tests.conftest import SENTENCES
 
 LIMIT = 12
@@ -81,10 +82,10 @@ def test_a_text_is_parsed_as_it_is_read(
     tokenizer = tokenizer_of[kind]
     parsed, (alone,) = tokenizer.parse(text, cut), tokenizer([text], cut)
     assert parsed.tokens == alone._replace(each=True)
-    assert len(parsed.pieces) == len(alone.ids) <= LIMIT
+    assert len(parsed.spans) == len(alone.ids) <= LIMIT
     assert alone.truncated == (alone.total > LIMIT)
     assert (alone.ids[0], alone.ids[-1]) == (2, 3)
-    assert [piece.special for piece in parsed.pieces[1:-1]] == [False] * (len(alone.ids) - 2)
+    assert [piece.special for piece in parsed.spans[1:-1]] == [False] * (len(alone.ids) - 2)
     assert alone.empty == (alone.total == 2)
 
 
@@ -93,7 +94,7 @@ def test_a_text_is_parsed_as_it_is_read(
 def test_tokens_stand_in_their_text_in_order(
     tokenizer_of: dict[str, Tokenizer], kind: str, text: str, cut: Side
 ) -> None:
-    pieces = tokenizer_of[kind].parse(text, cut).pieces[1:-1]
+    pieces = tokenizer_of[kind].parse(text, cut).spans[1:-1]
     for piece in pieces:
         assert 0 <= piece.start <= piece.end <= len(text)
         span = text[piece.start : piece.end]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.engine.session import Session
 from app.settings import Settings
+from lattemix.session import Session
 from tests.app.conftest import failure
 from tests.conftest import SENTENCES
 from tests.reliability.conftest import PATIENCE, counted, served, similar

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lattemix.build.backbones import Checkpoint, TokenVectors
 from model_store import LatteMixError
 from tests.conftest import SENTENCES
-from training.backbones import Advance, Backbone, Checkpoint, TokenVectors, load
+from training.backbones import Advance, Backbone, load
 from training.cache import VectorCache
 
 

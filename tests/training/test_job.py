@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from lattemix.build.head import Head
 from model_store import Store
 from tests.conftest import SENTENCES
 from training import cli
 from training.curves import pictures
-from training.head import Head
 from training.monitor import Monitor
 
 TINY = ["--latent-dims", "4", "--classes", "5", "--max-tokens", "16", "--batch-sentences", "2"]
@@ -479,7 +479,7 @@ def test_what_cannot_be_served_is_said_before_training(
     backbone: Path,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("training.export.build.FAMILIES", {})
+    monkeypatch.setattr("lattemix.build.build.FAMILIES", {})
     assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out") == 0
     assert "this head can be evaluated, but not served. " in capsys.readouterr().err
 

@@ -4,14 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.engine.tokenization import Tokenizer
+from lattemix.build.assemble import assemble
+from lattemix.build.head import Head, HeadError
+from lattemix.tokenization import Tokenizer
 from model_store import ArtifactError, Store, latents
 from model_store.latents import LATENTS
 from tests.conftest import SENTENCES
 from training import meanings as module
 from training.cache import VectorCache
-from training.export.assemble import assemble
-from training.head import Head, HeadError
 from training.meanings import describe, meanings
 from training.pipeline import Encoded
 from training.recipe import Recipe

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from transformers import ViTConfig, ViTModel
 
+from lattemix.build.backbones import BackboneError, Checkpoint
+from lattemix.build.build import build
+from lattemix.build.families import ExportError
+from lattemix.build.head import Head, HeadError, normalise
 from tests.conftest import SENTENCES
-from training.backbones import Backbone, BackboneError, Checkpoint, load
+from training.backbones import Backbone, load
 from training.backbones.transformer import Transformer
 from training.cache import VectorCache
 from training.device import Workers
-from training.export.build import build
-from training.export.families import ExportError
-from training.head import Head, HeadError, normalise
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 

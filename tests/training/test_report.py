@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lattemix.build.head import Floats, Head
 from training.evaluate.tables import Table
-from training.head import Floats, Head
 from training.monitor import Entry
 from training.report import write_report
 

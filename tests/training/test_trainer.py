@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from app.cli import HEADS
+from lattemix.build.backbones import TokenVectors
+from lattemix.build.backbones.packages import PINNED
+from lattemix.build.head import Head
 from model_store import LatteMixError
+from model_store.store import HEADS
 from training import batches as batching
 from training import corpus as corpora
 from training import objective
-from training.backbones import TokenVectors
-from training.backbones.packages import PINNED
 from training.batches import Batches
 from training.checkpoint import Run
 from training.corpus import prepare
-from training.head import Head
 from training.interrupt import Interrupted
 from training.monitor import latent_figures
 from training.recipe import RECIPES, Recipe

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from training.backbones.checkpoint import Checkpoint
-from training.backbones.sources import open_backbone
-from training.backbones.tokens import TokenVectors
-from training.backbones.weights import BackboneError
+from lattemix.build.backbones.checkpoint import Checkpoint
+from lattemix.build.backbones.sources import open_backbone
+from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.backbones.weights import BackboneError
 
 __all__ = [
     "Advance",

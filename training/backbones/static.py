@@ -1,15 +1,16 @@
 """Word vectors that know no context (GloVe, word2vec) as a backbone: one row per token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from safetensors import SafetensorError
 
-from app.engine.tokenization import Tokenizer
-from training.backbones.checkpoint import Checkpoint
-from training.backbones.tokens import TokenVectors
-from training.backbones.weights import BackboneError
-from training.backbones.words import TABLE
+from lattemix.build.backbones.checkpoint import Checkpoint
+from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.backbones.weights import BackboneError
+from lattemix.build.backbones.words import TABLE
+from lattemix.tokenization import Tokenizer
+from training.backbones import Advance
 
 
 class StaticVectors:
@@ -29,7 +30,7 @@ class StaticVectors:
         self,
         sentences: Sequence[str],
         exact: bool = False,
-        advance: Callable[[int], object] | None = None,
+        advance: Advance | None = None,
     ) -> TokenVectors:
         """Look every token up."""
         tokens = self._tokenizer(sentences)

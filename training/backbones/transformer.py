@@ -10,11 +10,12 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
-from app.engine.encoder import batches
-from app.engine.tokenization import Tokenizer
-from training.backbones.checkpoint import Checkpoint, unsupported
-from training.backbones.tokens import Advance, TokenVectors
-from training.backbones.weights import BackboneError
+from lattemix.build.backbones.checkpoint import Checkpoint, unsupported
+from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.backbones.weights import BackboneError
+from lattemix.encoder import batches
+from lattemix.tokenization import Tokenizer
+from training.backbones import Advance
 from training.device import autocast, device
 
 # Unset, transformers would ask whether to run a model's own code, and take "y" for consent.

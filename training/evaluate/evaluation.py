@@ -6,11 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.cli import HEADS
-from app.engine import Encoder
+from lattemix.build.backbones import BackboneError, open_backbone
+from lattemix.build.head import STATISTICS_SENTENCES, Head
+from lattemix.encoder import Encoder
 from model_store import Artifact, LatteMixError, Precision
+from model_store.store import HEADS
 from training import readers as corpora
-from training.backbones import Backbone, BackboneError, load, open_backbone
+from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import prepare
 from training.evaluate.hub import readers
@@ -18,7 +20,6 @@ from training.evaluate.measure import Encoded, Measure, Served, measure
 from training.evaluate.remote import Remote
 from training.evaluate.report import MIXTURE, SERVED, Report
 from training.evaluate.sets import collect
-from training.head import STATISTICS_SENTENCES, Head
 
 MAX_TOKENS = 256  # where no head says how much of a sentence is read
 

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.engine import EmptyTextError, Encoder
-from training.backbones import Backbone, TokenVectors
+from lattemix.build.backbones import TokenVectors
+from lattemix.build.head import Head
+from lattemix.encoder import Encoder
+from lattemix.errors import EmptyTextError
+from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import SHARD_SENTENCES
 from training.evaluate.report import CONTROL, MIXTURE, NOTHING, POOLING, SERVED, Report, Way
@@ -19,7 +22,6 @@ from training.evaluate.scores import (
 )
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
-from training.head import Head
 from training.progress import progress_bar
 
 CONTROL_SEEDS = 3

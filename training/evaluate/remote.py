@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import numpy as np
 
-from app.client import Client, Refusal
+from lattemix.client import Client, Refusal
 from training.evaluate.report import REMOTE, Way
 from training.evaluate.scores import without_gaps
 from training.evaluate.sets import Pairs

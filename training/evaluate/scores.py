@@ -6,11 +6,11 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from app.similarity import similarity
+from lattemix.build.backbones import TokenVectors
+from lattemix.build.head import Floats, Head, rounded
+from lattemix.similarity import similarity
 from model_store import Metric
-from training.backbones import TokenVectors
 from training.evaluate.statistics import Scores
-from training.head import Floats, Head, rounded
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 

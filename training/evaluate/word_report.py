@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.backbones import BackboneError, load, open_backbone
+from lattemix.build.backbones import BackboneError, open_backbone
+from training.backbones import load
 from training.cache import VectorCache
 from training.evaluate.evaluation import MAX_TOKENS
 from training.evaluate.measure import in_shards

@@ -9,9 +9,9 @@ import tokenizers
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from lattemix.build.backbones.words import TABLE, UNKNOWN
 from model_store import LatteMixError
 from training.backbones import Backbone
-from training.backbones.words import TABLE, UNKNOWN
 from training.cache import VectorCache
 
 Floats = NDArray[np.float32]

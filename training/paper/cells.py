@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lattemix.build.head import SPEC, Head
 from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
@@ -22,7 +23,6 @@ from training.evaluate.statistics import CORRELATIONS, OVERS, Scores, correlate
 from training.evaluate.word_scores import evaluate_words
 from training.evaluate.word_sets import WordBenchmark
 from training.evaluate.words import words_of
-from training.head import SPEC, Head
 from training.pipeline import Encoded, identity, make_head
 from training.recipe import Recipe
 

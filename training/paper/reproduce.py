@@ -5,9 +5,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone
 from model_store import LatteMixError
 from training import readers
-from training.backbones import Backbone, BackboneError, Checkpoint, load, open_backbone
+from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import Corpus, prepare
 from training.evaluate.sets import SMT, Pairs, read_sets

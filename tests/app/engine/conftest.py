@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.engine import Encoder, Engine
-from app.engine.tokenization import Tokens
+from app.engine import Engine
 from app.observe import Trace
 from app.settings import Settings
+from lattemix.encoder import Encoder
+from lattemix.tokenization import Tokens
 from model_store import Artifact
 
 Batch = list[list[int]]

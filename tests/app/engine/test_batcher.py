@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.engine import Encoder, Engine
+from app.engine import Engine
 from app.engine import batcher as batcher_module
-from app.engine.errors import InferenceError
 from app.engine.queue import Ticket
-from app.engine.session import Session
 from app.observe import Metrics
 from app.settings import Settings
+from lattemix.encoder import Encoder
+from lattemix.errors import InferenceError
+from lattemix.session import Session
 from tests.app.engine.conftest import Gated, held, run, trace, until
 
 

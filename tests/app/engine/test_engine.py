@@ -7,12 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from app.engine import EmptyTextError, Encoder, Engine
-from app.engine.errors import (
-    TooLongError,
-)
+from app.engine import Engine
 from app.observe import Metrics
 from app.settings import Settings
+from lattemix.encoder import Encoder
+from lattemix.errors import EmptyTextError, TooLongError
 from tests.app.engine.conftest import Gated, held, run, trace, until
 from tests.conftest import SENTENCES
 

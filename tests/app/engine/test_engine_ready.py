@@ -7,8 +7,9 @@ import pytest
 
 from app.engine import Engine
 from app.engine import engine as engine_module
-from app.engine.errors import InferenceError, UnavailableError
+from app.engine.errors import UnavailableError
 from app.settings import Settings
+from lattemix.errors import InferenceError
 from tests.app.engine.conftest import Gated, held, run, trace, until
 
 

@@ -9,16 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.engine import EmptyTextError, Encoder, Encoding, Engine
+from app.engine import Engine
 from app.engine import engine as engine_module
 from app.engine.batcher import _Batch
-from app.engine.errors import (
-    InferenceError,
-    OverloadedError,
-)
+from app.engine.errors import OverloadedError
 from app.engine.queue import Sentence
-from app.engine.tokenization import Side, Tokens
 from app.settings import Settings
+from lattemix.encoder import Encoder, Encoding
+from lattemix.errors import EmptyTextError, InferenceError
+from lattemix.tokenization import Side, Tokens
 from tests.app.engine.conftest import Gated, held, run, trace, until
 from tests.conftest import SENTENCES
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.queue import Queue, Sentence
-from app.engine.tokenization import Tokens
+from lattemix.tokenization import Tokens
 
 
 def sentences(*lengths: int) -> list[Sentence]:

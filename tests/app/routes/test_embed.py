@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import Encoder
+from lattemix.encoder import Encoder
 from tests.app.conftest import failure
 
 TEXTS = ["a man is eating", "the sea was calm and blue"]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import Encoder
-from app.explain import links
 from app.server import create_app
 from app.settings import Settings
+from lattemix.encoder import Encoder
+from lattemix.explain import links
 from model_store import Store, latents
 from tests.app.conftest import failure
 from tests.conftest import SENTENCES

@@ -1,8 +1,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import Encoder
-from app.similarity import similarity
+from lattemix.encoder import Encoder
+from lattemix.similarity import similarity
 from tests.app.conftest import failure
 
 

@@ -3,7 +3,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import __version__
+from lattemix import __version__
 
 
 def samples(response: httpx.Response) -> dict[str, float]:

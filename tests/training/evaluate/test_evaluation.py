@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from lattemix.build.backbones.hub import HubError
+from lattemix.build.head import Head
 from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 from training import cli
-from training.backbones.hub import HubError
 from training.cache import VectorCache
 from training.evaluate.evaluation import Evaluation
-from training.head import Head
 from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
@@ -137,7 +137,7 @@ def test_a_model_whose_head_and_backbone_are_gone_is_measured_as_served(
 ) -> None:
     artifact = store.open("tiny")
     monkeypatch.chdir(data)  # where no backbone of that name is
-    monkeypatch.setattr("training.backbones.hub.download", unreachable)
+    monkeypatch.setattr("lattemix.build.backbones.hub.download", unreachable)
     report = Evaluation([data], ["stsb"], cache, model=artifact).run()
     assert {aggregation for aggregation, _ in report.scores} == {"served"}
     assert report.left_out[0].startswith("poolings: Cannot download 'tiny-bert0' from the hub")

@@ -5,10 +5,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client import Client
-from app.engine import Encoder
 from app.server import create_app
 from app.settings import Settings
+from lattemix.client import Client
+from lattemix.encoder import Encoder
 from model_store import LatteMixError
 from tests.conftest import SENTENCES
 from training.evaluate.measure import Served

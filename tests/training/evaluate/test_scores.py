@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from app.engine import Encoder
+from lattemix.build.backbones import TokenVectors
+from lattemix.build.head import Head
+from lattemix.encoder import Encoder
 from tests.conftest import SENTENCES
-from training.backbones import TokenVectors
 from training.evaluate import scores
 from training.evaluate.measure import Served, places
 from training.evaluate.sets import Pairs
-from training.head import Head
 from training.pipeline import Encoded
 
 FIRST, SECOND = np.array([0]), np.array([1])

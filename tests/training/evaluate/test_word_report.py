@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lattemix.build.backbones.words import save
 from model_store import LatteMixError
 from training import cli
-from training.backbones.words import save
 from training.cache import VectorCache
 from training.evaluate.word_report import measure_words
 

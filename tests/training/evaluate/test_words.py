@@ -7,9 +7,10 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
+from lattemix.build.backbones import Checkpoint
+from lattemix.build.backbones import words as word_vectors
 from model_store import LatteMixError
-from training.backbones import Checkpoint, load
-from training.backbones import words as word_vectors
+from training.backbones import load
 from training.cache import VectorCache
 from training.evaluate import word_scores
 from training.evaluate.word_scores import WordScore, evaluate_words, purity

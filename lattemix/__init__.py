@@ -1,0 +1,64 @@
+"""Semantic similarity with latent categorical mixtures.
+
+```python
+import lattemix
+
+model = lattemix.load()
+model.similarity("A man is eating.", "Someone is having lunch.")
+```
+
+`load` runs a model in this process; `Client` and `AsyncClient` call a server with the same methods.
+"""
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+# ONNX Runtime sends usage data by default since 1.29. Set before onnxruntime is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+if TYPE_CHECKING:
+    from lattemix.client import AsyncClient, Client, ServerError
+    from lattemix.model import Model, TruncationWarning, load
+    from lattemix.responses import Explanation, MatrixResponse, RankResult
+    from model_store import LatteMixError, Metric
+
+__version__ = version("lattemix")
+
+_PUBLIC = {
+    "AsyncClient": "lattemix.client",
+    "Client": "lattemix.client",
+    "Explanation": "lattemix.responses",
+    "LatteMixError": "model_store",
+    "MatrixResponse": "lattemix.responses",
+    "Metric": "model_store",
+    "Model": "lattemix.model",
+    "RankResult": "lattemix.responses",
+    "ServerError": "lattemix.client",
+    "TruncationWarning": "lattemix.model",
+    "load": "lattemix.model",
+}
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Explanation",
+    "LatteMixError",
+    "MatrixResponse",
+    "Metric",
+    "Model",
+    "RankResult",
+    "ServerError",
+    "TruncationWarning",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use: a client needs no ONNX Runtime, a model no httpx."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'lattemix' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -1,0 +1,281 @@
+"""A trained head on disk and in numpy: what training makes, export assembles and we ship."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from lattemix.build.backbones.tokens import TokenVectors
+from model_store import LatteMixError, Metric
+from model_store.errors import first_problem
+from model_store.manifest import BackboneOrigin, Precision, Sha256, TokenWeighting, sha256_of
+
+SPEC, TENSORS = "head.json", "head.safetensors"
+CHOSEN_ON = "stsb-dev"  # the set by which settings are chosen, precisions among them
+
+STATISTICS_SENTENCES = 4096  # enough for a mean and a centre that no longer move
+_WEIGHER = ("0.weight", "0.bias", "1.weight", "1.bias")
+_CHUNK = 128  # sentences whose token distributions are in memory at once
+
+Floats = NDArray[np.float32]
+HeadModel = Literal["categorical", "normal", "autoencoder"]
+Normalisation = Literal["none", "centre", "centre-equal-norm"]
+
+
+class HeadError(LatteMixError):
+    """A head is missing, damaged, or does not fit."""
+
+
+class HeadSpec(BaseModel):
+    """`head.json`: everything about a head but its numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    sha256: Sha256 | None = Field(None, description="Of head.safetensors; set when it is saved.")
+    backbone: BackboneOrigin
+    model: HeadModel = "categorical"
+    latent_dims: int = Field(gt=0)
+    classes: int = Field(gt=1)
+    temperature: float = Field(gt=0)
+    max_tokens: int = Field(gt=2)
+    normalisation: Normalisation
+    token_weighting: TokenWeighting = "uniform"
+    recommended_metric: Metric
+    corpus: str
+    recipe: Mapping[str, Any]
+    training: Mapping[str, float] = Field(
+        default_factory=dict, description="What the run was given, and its last figures."
+    )
+    probes: tuple[str, ...] = Field((), description="Sentences with recorded mixtures.")
+    evaluation: Mapping[str, float] = Field(
+        default_factory=dict,
+        description="Spearman x100 by `set/metric`, or `set/metric@precision`.",
+    )
+
+    def scores(self, precision: Precision) -> dict[str, float]:
+        """What was measured of the model in this precision, by `set/metric`."""
+        suffix = "" if precision == "fp32" else f"@{precision}"
+        found = {key.partition("@"): value for key, value in self.evaluation.items()}
+        return {key: value for (key, *at), value in found.items() if "".join(at) == suffix}
+
+    def drop(self, precision: Precision) -> float | None:
+        """Points lost on STSb dev against fp32 by the worst metric, if both were measured."""
+        before, after = self.scores("fp32"), self.scores(precision)
+        measured = [key for key in after if key.startswith(f"{CHOSEN_ON}/") and key in before]
+        if precision == "fp32" or not measured:
+            return None
+        return round(max(before[key] - after[key] for key in measured), 2)
+
+    def write(self, directory: Path) -> None:
+        """Write `head.json`, whole or not at all."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False)
+        new = directory / f"{SPEC}.new"
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(directory / SPEC)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The VAE's encoder with the normalisation in front of it.
+
+    `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer; `mean`
+    [H], subtracted from every token; and where not all tokens weigh 1, `weigher.N.weight` and
+    `weigher.N.bias`, two layers that learned a weight from the vector, or `weighted.ids` [K] and
+    `weighted.weights` [K], which name it by the token. A categorical head also has `centre`
+    [L, C], the mean of sqrt(mixture) over the training sentences; and `probes` [P, L, C], the
+    mixtures of the probe sentences as the torch backbone and this head gave them. Whoever
+    assembles the head must get the same ones.
+    """
+
+    spec: HeadSpec
+    tensors: Mapping[str, NDArray[Any]]
+
+    @property
+    def encoder(self) -> list[tuple[Floats, Floats]]:
+        """Weight [out, in] and bias [out] of each layer, first to last."""
+        depth = sum(name.startswith("encoder.") for name in self.tensors) // 2
+        names = [f"encoder.{index}" for index in range(depth)]
+        return [(self.tensors[f"{n}.weight"], self.tensors[f"{n}.bias"]) for n in names]
+
+    def codes(self, vectors: Floats) -> Floats:
+        """What the encoder says of every token's latent dims: [T, H] -> [T, L, *]."""
+        hidden = self._normalise(vectors)
+        *inner, (weight, bias) = self.encoder
+        for inner_weight, inner_bias in inner:
+            hidden = np.maximum(hidden @ inner_weight.T + inner_bias, 0)
+        codes: Floats = hidden @ weight.T + bias
+        return codes.reshape(len(vectors), self.spec.latent_dims, -1)
+
+    def distributions(self, vectors: Floats) -> Floats:
+        """Every token's latent distributions: [T, H] -> [T, L, C]."""
+        logits = self.codes(vectors) / self.spec.temperature
+        odds: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        shares: Floats = odds / odds.sum(axis=-1, keepdims=True)
+        return shares
+
+    def mixtures(self, tokens: TokenVectors) -> Floats:
+        """Each sentence's mixture, its tokens' distributions averaged by weight: [N, L, C].
+
+        Of a sentence without a token that weighs anything, every value is NaN.
+        """
+        return np.concatenate([self._mixtures(part) for part in tokens.chunks(_CHUNK)])
+
+    def _mixtures(self, tokens: TokenVectors) -> Floats:
+        weights = self.weights(tokens)  # [T]
+        weighted = self.distributions(tokens.vectors.astype(np.float32)) * weights[:, None, None]
+        sums = [part.sum(axis=0) for part in np.split(weighted, np.cumsum(tokens.lengths)[:-1])]
+        totals = np.bincount(tokens.sentence_of, weights, len(tokens)).astype(np.float32)  # [N]
+        with np.errstate(invalid="ignore"):
+            return (np.stack(sums) / totals[:, None, None]).astype(np.float32)
+
+    def centre_of(self, tokens: TokenVectors) -> Floats:
+        """The mean of sqrt(mixture) over sentences: [L, C]."""
+        roots = np.sqrt(self.mixtures(tokens))
+        return np.asarray(np.nanmean(roots, axis=0, dtype=np.float64), np.float32)
+
+    def class_usage(self, tokens: TokenVectors) -> Floats:
+        """The mean mixture of the sentences, how much each class is used: [L, C]."""
+        return np.asarray(np.nanmean(self.mixtures(tokens), axis=0, dtype=np.float64), np.float32)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether tokens differ in weight."""
+        return not self.tensors.keys().isdisjoint(("weighted.ids", "weigher.0.weight"))
+
+    def weights(self, tokens: TokenVectors) -> Floats:
+        """How much each token counts in its sentence: [T]."""
+        weights = np.ones(len(tokens.ids), np.float32)
+        if "weigher.0.weight" in self.tensors:
+            weigher = [self.tensors[f"weigher.{name}"] for name in _WEIGHER]
+            hidden = np.tanh(self._normalise(tokens.vectors) @ weigher[0].T + weigher[1])
+            weights = np.exp(hidden @ weigher[2].T + weigher[3])[:, 0]
+        if "weighted.ids" in self.tensors:
+            known, values = self.tensors["weighted.ids"], self.tensors["weighted.weights"]
+            places = np.searchsorted(known, tokens.ids).clip(max=len(known) - 1)
+            found = known[places] == tokens.ids
+            weights[found] = values[places[found]]
+        return weights
+
+    def _normalise(self, vectors: NDArray[np.floating]) -> Floats:
+        return normalise(vectors.astype(np.float32), self.tensors["mean"], self.spec.normalisation)
+
+    def save(self, directory: Path) -> None:
+        """Write `head.json` and `head.safetensors` into `directory`.
+
+        The encoder is stored in half precision: train it, round it (`rounded`), then measure it.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        stored = {name: _stored(name, tensor) for name, tensor in self.tensors.items()}
+        new = directory / f"{TENSORS}.new"
+        save_file(stored, new)
+        new.chmod(0o644)  # safetensors writes it for the owner alone
+        spec = self.spec.model_copy(update={"sha256": sha256_of(new)})
+        new.replace(directory / TENSORS)
+        spec.write(directory)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Head":
+        """Read a head and check that its parts agree."""
+        spec_path, tensors_path = directory / SPEC, directory / TENSORS
+        for path in (spec_path, tensors_path):
+            if not path.is_file():
+                raise HeadError(f"{directory} is not a head: it has no {path.name}.")
+        try:
+            spec = HeadSpec.model_validate_json(spec_path.read_bytes())
+            if (digest := sha256_of(tensors_path)) != spec.sha256:
+                raise HeadError(
+                    f"{tensors_path} is damaged: its SHA-256 is {digest[:12]}…, not "
+                    f"{str(spec.sha256)[:12]}… as {SPEC} says."
+                )
+            stored = load_file(tensors_path)
+        except ValidationError as error:
+            raise HeadError(f"{spec_path} is not valid: {first_problem(error)}.") from error
+        # The last two, of numbers that numpy has not.
+        except (OSError, SafetensorError, AttributeError, TypeError) as error:
+            raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
+        head = cls(spec, {name: _loaded(tensor) for name, tensor in stored.items()})
+        head._check(tensors_path)
+        return head
+
+    def _check(self, path: Path) -> None:
+        spec = self.spec
+        expected: dict[str, tuple[int, ...]] = {"mean": (spec.backbone.hidden_size,)}
+        if spec.model == "categorical":
+            expected["centre"] = (spec.latent_dims, spec.classes)
+            expected["probes"] = (len(spec.probes), spec.latent_dims, spec.classes)
+        expected |= self._weighing()
+        for name, tensor in self.tensors.items():
+            if tensor.dtype.kind not in ("iu" if name == "weighted.ids" else "f"):
+                raise HeadError(f"{path}: {name} cannot be of {tensor.dtype}.")
+        for name, shape in expected.items():
+            found = self.tensors[name].shape if name in self.tensors else None
+            if found != shape:
+                raise HeadError(f"{path}: {name} has shape {found}, but {SPEC} says {shape}.")
+        try:
+            layers = self.encoder
+        except KeyError as error:
+            raise HeadError(f"{path}: {error.args[0]} is missing.") from error
+        width, code = spec.backbone.hidden_size, spec.latent_dims * _code_width(spec)
+        for weight, bias in layers:
+            fits = weight.ndim == 2 and weight.shape[1] == width and bias.shape == weight.shape[:1]
+            width = weight.shape[0] if fits else -1
+        if not layers or width != code:
+            shapes = [weight.shape for weight, _ in layers]
+            raise HeadError(
+                f"{path}: encoder layers of shapes {shapes} do not lead from "
+                f"{spec.backbone.hidden_size} to {code} values."
+            )
+
+    def _weighing(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of what weighs tokens, if anything does."""
+        parts = {name.partition(".")[0] for name in self.tensors}
+        sizes = {name: tensor.size for name, tensor in self.tensors.items()}
+        width, known = sizes.get("weigher.0.bias", 1), sizes.get("weighted.ids") or 1
+        shapes: dict[str, tuple[int, ...]] = {}
+        if "weigher" in parts:
+            layers = ((width, self.spec.backbone.hidden_size), (width,), (1, width), (1,))
+            shapes |= {f"weigher.{n}": s for n, s in zip(_WEIGHER, layers, strict=True)}
+        if "weighted" in parts:
+            shapes |= {"weighted.ids": (known,), "weighted.weights": (known,)}
+        return shapes
+
+
+def _code_width(spec: HeadSpec) -> int:
+    """Numbers the encoder gives for each latent dim."""
+    return {"categorical": spec.classes, "normal": 2, "autoencoder": 1}[spec.model]
+
+
+def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
+    """Prepare token vectors [T, H] for the encoder.
+
+    Equal norm is sqrt(H), which leaves each coordinate with a variance of about one.
+    """
+    if how == "none":
+        return tokens
+    centred = tokens - mean
+    if how == "centre":
+        return centred
+    norm = np.linalg.norm(centred, axis=-1, keepdims=True)
+    scaled: Floats = centred / np.maximum(norm, 1e-12) * np.float32(np.sqrt(tokens.shape[-1]))
+    return scaled
+
+
+def rounded(tensor: Floats) -> Floats:
+    """The values `Head.save` will keep of an encoder tensor."""
+    return tensor.astype(np.float16).astype(np.float32)
+
+
+def _stored(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
+    return tensor.astype(np.float16) if name.startswith("encoder.") else tensor
+
+
+def _loaded(tensor: NDArray[Any]) -> NDArray[Any]:
+    return tensor.astype(np.float32) if tensor.dtype.kind == "f" else tensor

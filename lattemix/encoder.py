@@ -1,0 +1,344 @@
+"""Text to mixtures: tokenize, batch by similar length, run, put back in order."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lattemix.errors import EmptyTextError, NonFiniteError
+from lattemix.session import Session, likely_device
+from lattemix.settings import ModelSettings, Provider
+from lattemix.tokenization import ParsedText, Side, Tokenizer, Tokens, TokenSpan
+from model_store import Artifact, ArtifactError, Manifest, Store
+from model_store.choice import Device, choose
+from model_store.latents import read as read_latents
+
+# Token budget of a batch: the fixed cost of a run becomes 1/_OVERHEADS of its total, within bounds.
+# On a CPU (per thread) throughput is flat from 192 to 512 tokens and drops when a batch no longer
+# fits the cache.
+_OVERHEADS = 32
+_CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 16_384)
+# A lone batch runs on all cores, up to _MAX_CORES, if they ran within the last _AWAKE_SECONDS or
+# the batch would take more than _WAKING_SECONDS on one core; otherwise waking them costs more.
+_MAX_CORES, _AWAKE_SECONDS, _WAKING_SECONDS = 8, 0.002, 0.004
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Mixtures of a list of texts."""
+
+    mixtures: NDArray[np.float32]  # [N, L, C]
+    tokens: list[int]  # before truncation
+    truncated: list[bool]
+
+
+@dataclass(frozen=True)
+class TokenEncoding:
+    """Mixtures of the tokens of one text."""
+
+    spans: list[TokenSpan]
+    weights: NDArray[np.float32]  # [S], sum to 1
+    mixtures: NDArray[np.float32]  # [S, L, C]
+    tokens: int  # before truncation
+    truncated: bool
+
+    @cached_property
+    def parts(self) -> NDArray[np.float64]:
+        """Weighted token mixtures, which sum to the text's mixture: [S, L*C]."""
+        flat = self.mixtures.reshape(len(self.mixtures), -1)
+        return np.multiply(flat, self.weights[:, None], dtype=np.float64)
+
+    @cached_property
+    def mixture(self) -> NDArray[np.float32]:
+        """The text's mixture: [L, C]."""
+        total: NDArray[np.float64] = self.parts.sum(axis=0)
+        return total.reshape(self.mixtures.shape[1:]).astype(np.float32)
+
+
+class Encoder:
+    """A loaded model. Thread-safe."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        provider: Provider = "auto",
+        threads: int = 0,
+        device_id: int = 0,
+        token_budget: int = 0,
+        reason: str = "it was asked for",
+    ) -> None:
+        self.reason = reason  # why this precision was chosen
+        self.manifest: Manifest = artifact.manifest
+        self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
+        self._session = Session(artifact, provider, threads or 1, device_id)
+        self.provider = self._session.provider
+        on_cpu = self.provider == "cpu"
+        # Single-threaded batches side by side beat one batch on all cores, whose threads wait for
+        # the slowest at every operator. Runs of one session share its thread pool.
+        self.parallel = usable_cores() if on_cpu and not threads else 1  # concurrent batches
+        # A lone batch finishes soonest on all cores.
+        self._wide, self._last_run = self._session, -math.inf
+        if self.parallel > 1:
+            self._wide = Session(artifact, "cpu", min(self.parallel, _MAX_CORES), spinning=True)
+        # GPUs prefer few distinct lengths, in multiples of 8; on a CPU padding is only extra work.
+        self._length_multiple = 1 if on_cpu else 8
+        latent_shape = (self.manifest.latent_dims, self.manifest.classes)
+        self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
+        digest, latents = self.manifest.head.sha256, artifact.latents
+        self.latents = read_latents(latents, digest, *latent_shape) if latents else None
+        self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
+        heaviest = 0 if self._weights is None else int(self._weights.argmax())
+        self.probe = Tokens([heaviest], 1)  # the shortest text; every vocabulary has an id 0
+        least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
+        if on_cpu:
+            least, most = least * (threads or 1), most * (threads or 1)
+        self._token_seconds, overhead = self._measure()
+        self.overhead = min(overhead, most / _OVERHEADS)  # fixed cost of a run, in tokens
+        self.token_budget = token_budget or max(least, round(self.overhead * _OVERHEADS))
+        # `encode` does not use the measured budget: its results must be reproducible bit for bit.
+        self._fixed_budget = token_budget or least
+        self._warm_up()
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Throughput measured at start-up; 0 if it could not be measured."""
+        return self.parallel / self._token_seconds if self._token_seconds else 0.0
+
+    @classmethod
+    def load(cls, settings: ModelSettings) -> "Encoder":
+        """Open and verify the model that the settings name, on the device they name."""
+        expected = likely_device(settings.provider)
+        encoder = cls._load_for(settings, expected)
+        if encoder.provider == "cpu" != expected and ":" not in settings.model:
+            encoder = cls._load_for(settings, "cpu")  # the GPU could not be started
+        return encoder
+
+    @classmethod
+    def _load_for(cls, settings: ModelSettings, device: Device) -> "Encoder":
+        artifact, reason = choose(Store(settings.store), settings.model, device)
+        encoder = cls(
+            artifact,
+            provider=settings.provider,
+            threads=settings.threads,
+            device_id=settings.device_id,
+            token_budget=settings.token_budget,
+            reason=reason,
+        )
+        if Artifact.read(artifact.path).manifest != artifact.manifest:
+            raise ArtifactError(f"{artifact.path} was replaced while it was loaded: start again.")
+        return encoder
+
+    def encode(self, texts: Sequence[str], side: Side = "right") -> Encoding:
+        """Return the mixture of every text, in order. Equal texts are computed once.
+
+        Raises:
+            EmptyTextError: the model finds no words in a text.
+        """
+        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+        order = [distinct[text] for text in texts]
+        try:
+            tokens = self.tokenize(list(distinct), side)
+        except EmptyTextError as error:
+            empty = [order.index(index) for index in (error.index, *error.others)]
+            raise EmptyTextError(*empty) from None
+        shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
+        mixtures = np.empty(shape, np.float32)
+
+        def compute(batch: list[int]) -> None:
+            mixtures[batch] = self.run([tokens[i] for i in batch])
+
+        planned = batches([len(text.ids) for text in tokens], self._fixed_budget)
+        with ThreadPoolExecutor(self.parallel) as pool:
+            for _ in pool.map(compute, planned):
+                pass  # raises what failed
+        return Encoding(
+            mixtures[order] if len(order) > len(distinct) else mixtures,
+            [tokens[i].total for i in order],
+            [tokens[i].truncated for i in order],
+        )
+
+    def encode_tokens(self, texts: Sequence[str], side: Side = "right") -> list[TokenEncoding]:
+        """Return the mixture of every token of every text."""
+        return [
+            self.token_encoding(parsed, self.run([parsed.tokens])[0])
+            for parsed in self.parse(texts, side)
+        ]
+
+    def token_encoding(self, parsed: ParsedText, mixtures: NDArray[np.float32]) -> TokenEncoding:
+        """Combine a parsed text with the mixtures [S, L, C] of its tokens, padding included."""
+        tokens = parsed.tokens
+        return TokenEncoding(
+            parsed.spans,
+            self.weights(tokens),
+            mixtures[: len(tokens.ids)],
+            tokens.total,
+            tokens.truncated,
+        )
+
+    def tokenize(self, texts: Sequence[str], side: Side = "right") -> list[Tokens]:
+        """Tokenize and truncate texts.
+
+        Raises:
+            EmptyTextError: a text has no tokens, or only tokens of weight 0.
+        """
+        tokens = self._tokenizer(texts, side)
+        self._check_empty(tokens)
+        return tokens
+
+    def parse(self, texts: Sequence[str], side: Side = "right") -> list[ParsedText]:
+        """Tokenize and truncate texts, with token positions, for a run per token."""
+        parsed = [self._tokenizer.parse(text, side) for text in texts]
+        self._check_empty([text.tokens for text in parsed])
+        return parsed
+
+    def _check_empty(self, tokens: Sequence[Tokens]) -> None:
+        empty = [
+            i for i, text in enumerate(tokens) if text.empty or not self._raw_weights(text).any()
+        ]
+        if empty:
+            raise EmptyTextError(*empty)
+
+    def padded_length(self, longest: int) -> int:
+        """Length that a batch is padded to, given its longest text."""
+        multiple = self._length_multiple
+        return min(-(-longest // multiple) * multiple, self.manifest.max_tokens)
+
+    def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
+        """Return the mixtures [B, L, C] of one batch, or [B, S, L, C] if requested per token.
+
+        Args:
+            batch: texts that all request the same kind of result.
+            alone: no other batch runs at the same time.
+
+        Raises:
+            NonFiniteError: a mixture holds NaN or infinity, as after an overflow in fp16.
+        """
+        shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
+        ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
+        for row, tokens in enumerate(batch):
+            ids[row, : len(tokens.ids)] = tokens.ids
+            mask[row, : len(tokens.ids)] = 1
+        per_token = batch[0].per_token
+        pool = _identity_pool(*shape) if per_token else self._pool(batch, shape)  # [B, G, S]
+        wide = alone and self._worth_waking(ids.size)
+        mixtures = (self._wide if wide else self._session).run(ids, mask, pool)
+        self._last_run = time.perf_counter()
+        if not np.isfinite(mixtures).all():
+            raise NonFiniteError
+        return mixtures if per_token else mixtures[:, 0]
+
+    def _pool(self, batch: Sequence[Tokens], shape: tuple[int, int]) -> NDArray[np.float32]:
+        """Averaging weights of each text's tokens: [B, 1, S]."""
+        pool = np.zeros(shape, np.float32)
+        for row, tokens in enumerate(batch):
+            pool[row, : len(tokens.ids)] = self.weights(tokens)
+        return pool[:, None, :]
+
+    def weights(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Each token's share of its text's mixture: [S], sums to 1."""
+        weights = self._raw_weights(tokens)
+        shares: NDArray[np.float32] = weights / weights.sum()
+        return shares
+
+    def _raw_weights(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Token weights before normalisation: [S]. All 1 gives the paper's mixture."""
+        if self._weights is None:
+            return np.ones(len(tokens.ids), np.float32)
+        return self._weights[tokens.ids]
+
+    def _worth_waking(self, tokens: int) -> bool:
+        """Whether a lone run is faster on all cores, which may be asleep."""
+        awake = time.perf_counter() - self._last_run < _AWAKE_SECONDS
+        return awake or tokens * self._token_seconds > _WAKING_SECONDS
+
+    def _warm_up(self) -> None:
+        """Run typical shapes: the first run of each allocates memory and, on a GPU, plans.
+
+        The largest shape runs first and in all threads at once, so memory peaks at start-up.
+        """
+        length = self.manifest.max_tokens
+        rows = max(1, -(-self.token_budget // length))
+        largest = self._probes(rows, max(1, min(length, self.token_budget // rows)))
+        with ThreadPoolExecutor(self.parallel) as pool:
+            list(pool.map(self.run, [largest] * self.parallel))
+        while length:
+            rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
+            batch = self._probes(rows, length)
+            self.run(batch)
+            if self._wide is not self._session:
+                self.run(batch, alone=True)
+            length //= 2
+
+    def _measure(self) -> tuple[float, float]:
+        """Measure seconds per token and the fixed cost of a run, in tokens."""
+        rows = 1 if self.provider == "cpu" else 64
+        longest = self.padded_length(64)
+        few, many = self.padded_length(1), rows * longest
+        short, long = self._seconds(self._probes(1, 1)), self._seconds(self._probes(rows, longest))
+        token = (long - short) / max(1, many - few)
+        return (token, max(0.0, short / token - few)) if token > 0 else (0.0, math.inf)
+
+    def _seconds(self, batch: Sequence[Tokens]) -> float:
+        """Fastest of four runs: other processes may slow some of them."""
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            self.run(batch)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    def _probes(self, rows: int, length: int) -> list[Tokens]:
+        return [Tokens(self.probe.ids * length, length)] * rows
+
+
+def _identity_pool(rows: int, length: int) -> NDArray[np.float32]:
+    """A pool that keeps every token separate: [B, S, S]."""
+    return np.broadcast_to(np.eye(length, dtype=np.float32), (rows, length, length))
+
+
+def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+    """Group indices of similar lengths so that `longest x count` stays within the budget.
+
+    A text longer than the budget gets a batch of its own.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[index] * (len(batch) + 1) > token_budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Number of cores this process may use, by affinity and container quota."""
+    bound = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    try:
+        share, period = map(int, quota.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no quota, or "max"
+        return len(bound)
+    return max(1, min(len(bound), -(-share // period)))
+
+
+def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+    """Read an optional array of an artifact."""
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            array: NDArray[np.float32] = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python source, with many kinds of errors
+        raise ArtifactError(f"{path} cannot be read as an array: {error}.") from error
+    if array.shape != shape:
+        raise ArtifactError(f"{path} has shape {array.shape}, not {shape}.")
+    if array.dtype != np.float32:
+        raise ArtifactError(f"{path} holds {array.dtype}, not float32.")
+    return array

@@ -1,0 +1,54 @@
+"""Errors about a text or from a running model."""
+
+from model_store import LatteMixError
+
+
+class TextError(LatteMixError):
+    """A text cannot be tokenized."""
+
+
+class EmptyTextError(TextError):
+    """A text has no tokens that count.
+
+    Attributes:
+        index: position of the first empty text in the list.
+        others: positions of the other empty texts, where all were checked.
+    """
+
+    reason = "is empty: the model finds no words in it"
+
+    def __init__(self, index: int, *others: int) -> None:
+        super().__init__(f"Text {index + 1} {self.reason}.")
+        self.index = index
+        self.others = others
+
+
+class TooLongError(LatteMixError):
+    """A text exceeds the model's maximum length and must not be truncated.
+
+    Attributes:
+        index: position of the text in the list.
+        reason: the problem, without its subject.
+    """
+
+    def __init__(self, index: int, total: int, limit: int) -> None:
+        self.index = index
+        self.reason = f"has {total:,} tokens, more than the {limit:,} this model reads"
+        super().__init__(f"Text {index + 1} {self.reason}: shorten it, or pass truncate=True.")
+
+
+class InferenceError(LatteMixError):
+    """The model failed."""
+
+    def __init__(self) -> None:
+        super().__init__("The model failed; the server's log says why.")
+
+
+class NonFiniteError(LatteMixError):
+    """The model computed NaN or infinite values."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The model computed values that are not finite: serve another precision, or assemble "
+            "the model again with `lattemix build`."
+        )

@@ -1,0 +1,265 @@
+"""Response bodies of the service; the library returns the same types."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from model_store import Metric, Precision
+from model_store.manifest import BackboneOrigin, Parity
+
+T = TypeVar("T")
+
+Two = Annotated[list[T], Field(min_length=2, max_length=2)]
+
+_TOKENS = (
+    "Tokens of each sentence, special tokens included; of a truncated one, the model read only "
+    "the `max_input_length` of `/info`."
+)
+
+
+class EncodedText(NamedTuple):
+    """The mixture of one text."""
+
+    mixture: NDArray[np.float32]  # [L, C]
+    tokens: int  # before truncation
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Takes the place of an item that cannot be encoded."""
+
+    index: int  # position of the item
+    reason: str
+
+
+class PairSimilarity(BaseModel):
+    """Similarities of one pair; only the requested metrics are present."""
+
+    cosine: float | None = Field(None, description="Cosine of the flattened mixtures, in [0, 1].")
+    js: float | None = Field(None, description="1 - Jensen-Shannon divergence (bits), in [0, 1].")
+    l2: float | None = Field(None, description="Negative Euclidean distance of the mixtures.")
+    bhattacharyya: float | None = Field(None, description="Bhattacharyya coefficient, in [0, 1].")
+    centred: float | None = Field(
+        None, description="Cosine of sqrt(mixture) minus its corpus mean, in [-1, 1]."
+    )
+    truncated: Two[bool] = Field(description="Whether each sentence was truncated.")
+
+
+class SimilarityResponse(BaseModel):
+    """Similarities in the order of the pairs."""
+
+    model: str = Field(examples=["default"])
+    similarities: list[PairSimilarity]
+    tokens: list[Two[int]] = Field(description=_TOKENS)
+
+
+class SparseMixture(BaseModel):
+    """The large weights of a mixture, in the form that vector databases take."""
+
+    indices: list[int] = Field(description="Positions in the flattened mixture: dim * C + class.")
+    values: list[float] = Field(description="The weights at these positions.")
+
+
+class EmbedResponse(BaseModel):
+    """Mixtures in the order of the inputs."""
+
+    model: str = Field(examples=["default"])
+    shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
+    embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
+        Field(description="Per sentence, L distributions over C classes, each summing to 1.")
+    )
+    tokens: list[int] = Field(description=_TOKENS)
+    truncated: list[bool] = Field(description="Whether each sentence was truncated.")
+
+
+class RankResult(BaseModel):
+    """One candidate's position and score."""
+
+    index: int = Field(description="Position of the candidate in the request.")
+    score: float = Field(description="Similarity to the query.")
+    truncated: bool = Field(description="Whether the candidate was truncated.")
+    text: str | None = Field(None, description="The candidate, if `return_texts` is set.")
+
+
+class RankResponse(BaseModel):
+    """Candidates, most similar first."""
+
+    model: str = Field(examples=["default"])
+    metric: Metric
+    query_truncated: bool = Field(description="Whether the query was truncated.")
+    results: list[RankResult]
+
+
+class MatrixResponse(BaseModel):
+    """Pairs of sentences, most similar first."""
+
+    model: str = Field(examples=["default"])
+    metric: Metric
+    count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
+    pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
+    scores: list[float] = Field(description="Similarity of each pair.")
+    tokens: list[int] = Field(description=_TOKENS)
+    truncated: list[bool] = Field(description="Whether each sentence was truncated.")
+
+
+class TokenContribution(BaseModel):
+    """A token and its contribution to the similarity."""
+
+    token: str = Field(description="The vocabulary entry.", examples=["##ing"])
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character; equals `start` if special.")
+    special: bool = Field(description="Whether the tokenizer added it.")
+    word: int | None = Field(description="Index of its word in `words`.")
+    weight: float = Field(description="Its weight in the sentence's mixture; weights sum to 1.")
+    contribution: float = Field(description="Its contribution to the similarity.")
+
+
+class WordContribution(BaseModel):
+    """A word, of one or several tokens."""
+
+    text: str = Field(description="The word as sent.")
+    start: int = Field(description="Offset of its first character.")
+    end: int = Field(description="Offset after its last character.")
+    tokens: list[int] = Field(description="Indices of its tokens.")
+    contribution: float = Field(description="Sum of its tokens' contributions.")
+
+
+class SentenceExplanation(BaseModel):
+    """One of the two sentences."""
+
+    tokens: list[TokenContribution] = Field(
+        description="The tokens read, in order. Their contributions sum to the similarity."
+    )
+    words: list[WordContribution] = Field(description="The words, without special tokens.")
+    total_tokens: int = Field(description="Tokens of the sentence, including truncated ones.")
+    truncated: bool = Field(description="Whether the sentence was truncated.")
+    mixtures: str | None = Field(
+        None, description="Mixtures of all tokens [S, L, C], float32 in base64, if requested."
+    )
+
+
+class Link(BaseModel):
+    """Two words that are each other's best match."""
+
+    a: int = Field(description="Index in the words of `a`.")
+    b: int = Field(description="Index in the words of `b`.")
+    similarity: float = Field(description="Similarity of the two words' mixtures.")
+
+
+class Alignment(BaseModel):
+    """Similarities between the tokens and between the words of the two sentences."""
+
+    tokens: list[list[float]] | None = Field(
+        None, description="Every token of `a` against every token of `b`, if requested."
+    )
+    words: list[list[float]] = Field(description="Every word of `a` against every word of `b`.")
+    links: list[Link] = Field(description="Mutual best matches between words.")
+
+
+class DominantClass(BaseModel):
+    """The class with the largest share of a sentence in one latent dim."""
+
+    index: int = Field(description="The class; `/latents/{dim}/{class}` describes it.")
+    share: float = Field(description="Share of the sentence in this class.")
+    words: list[str] | None = Field(
+        None, description="Words of the training corpus most typical of the class, if known."
+    )
+
+
+class DimContribution(BaseModel):
+    """A latent dim's contribution to the similarity."""
+
+    dim: int
+    contribution: float = Field(description="Contributions of all dims sum to the similarity.")
+    a: DominantClass
+    b: DominantClass
+
+
+class LatentContributions(BaseModel):
+    """The latent dims that contribute most and least."""
+
+    agree: list[DimContribution] = Field(description="Largest contribution first.")
+    disagree: list[DimContribution] = Field(description="Smallest contribution first.")
+
+
+class Explanation(BaseModel):
+    """The similarity of a pair, by token, word and latent dim."""
+
+    model: str = Field(examples=["default"])
+    metric: Metric
+    similarity: float
+    a: SentenceExplanation
+    b: SentenceExplanation
+    alignment: Alignment
+    latents: LatentContributions
+
+
+class EmbeddingModel(BaseModel):
+    """The pooling of tokens into a sentence."""
+
+    pooling: str = Field(examples=["mixture"])
+
+
+class ModelType(BaseModel):
+    """The kind of model, as text-embeddings-inference names it."""
+
+    embedding: EmbeddingModel
+
+
+class ModelInfo(BaseModel):
+    """A loaded model and its origin."""
+
+    model: str = Field(examples=["default"])
+    precision: Precision = Field(examples=["int8"])
+    precision_reason: str = Field(
+        description="Why this precision is served.",
+        examples=["int8 loses 0.09 points on STSb dev, at most 0.3"],
+    )
+    provider: str = Field(description="The device in use.", examples=["cpu"])
+    latent_dims: int
+    classes: int
+    temperature: float
+    metrics: list[Metric] = Field(description="Metrics this model supports.")
+    recommended_metric: Metric
+    backbone: BackboneOrigin
+    corpus: str = Field(description="Training corpus of the head.")
+    parity: Parity | None = Field(description="Agreement with the reference, measured at assembly.")
+    evaluation: dict[str, float] = Field(description="Spearman x100 by `set/metric`.")
+    # Named as in text-embeddings-inference.
+    model_id: str = Field(description="Name and precision.", examples=["default:int8"])
+    model_sha: str = Field(description="SHA-256 of the graph.")
+    model_dtype: str = Field(examples=["int8"])
+    max_input_length: int = Field(description="Maximum tokens per sentence; more are truncated.")
+    max_batch_tokens: int = Field(description="Tokens per batch, padding included.")
+    version: str = Field(description="Version of Latte-Mix.")
+
+
+class InfoResponse(ModelInfo):
+    """The served model and the limits on requests."""
+
+    max_characters: int = Field(description="Maximum characters per sentence.")
+    max_body_bytes: int = Field(description="Maximum request body, in bytes.")
+    # Named as in text-embeddings-inference.
+    model_type: ModelType
+    max_client_batch_size: int = Field(description="Maximum sentences per request.")
+    max_concurrent_requests: int = Field(description="Maximum concurrent requests.")
+    tokenization_workers: int
+    auto_truncate: bool = Field(
+        description="Whether long sentences are truncated by default, where the response says so."
+    )
+
+
+class HealthResponse(BaseModel):
+    """The server is alive."""
+
+    status: Literal["ok"]
+
+
+class ReadyResponse(BaseModel):
+    """The model is loaded and answers."""
+
+    status: Literal["ready"]

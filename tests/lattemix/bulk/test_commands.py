@@ -1,0 +1,188 @@
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from lattemix.bulk import commands as bulk
+from lattemix.bulk.readers import read_texts
+from lattemix.encoder import Encoder
+from tests.app.conftest import run
+from tests.conftest import SENTENCES
+
+pytestmark = pytest.mark.usefixtures("lattemix_environment")
+
+
+ROWS = 'a,b\na dog,a dog\na dog,"the sea\nwas calm"\na dog, \na dog,the sea\n'
+
+
+def test_a_file_of_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
+    file.write_text(ROWS)
+    code, printed, err = run(capsys, "similarity", "--file", str(file), "--out", str(out))
+    assert (code, printed) == (1, "")
+    assert err == (
+        "1 of 4 were refused, the first because: pairs[2][1] is empty: the model finds no words "
+        "in it.\n"
+    )
+    with out.open(newline="") as scores:
+        rows = list(csv.DictReader(scores))
+    assert [*rows[0]] == ["a", "b", "cosine", "js", "error"]
+    assert [row["b"] for row in rows] == ["a dog", "the sea\nwas calm", " ", "the sea"]
+    assert float(rows[0]["cosine"]) == pytest.approx(1)
+    assert 0 < float(rows[1]["js"]) < 1
+    assert (rows[2]["cosine"], rows[2]["js"]) == ("", "")
+    assert rows[2]["error"].startswith("pairs[2][1] is empty")
+    assert rows[3]["error"] == ""
+
+
+def test_pairs_from_standard_input_to_json_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "a dog\ta dog\n" * 3000  # more than are in flight at once
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    code, out, err = run(capsys, "similarity", "--file", "-", "--metrics", "l2")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len(rows) == 3000
+    assert rows[0] == {"a": "a dog", "b": "a dog", "l2": pytest.approx(0, abs=1e-6)}
+
+
+def test_what_was_cut_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    long = "dog " * 40
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps([long, "a dog"]) + "\n" + json.dumps([long, long]) + "\n")
+    code, _, err = run(capsys, "similarity", "--file", str(file))
+    assert code == 0
+    assert err == "Note: only the first 16 tokens of a sentence are read; 3 had more.\n"
+    code, _, err = run(capsys, "embed", long, "a dog")
+    assert "1 had more" in err
+    code, _, err = run(capsys, "rank", long, long, "a dog")
+    assert "2 had more" in err
+
+
+def test_a_wrong_line_is_found_before_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
+    file.write_text("a,b\n1,2\n3\n")
+    options = ["--file", str(file), "--out", str(out), "--model", "not-even-looked-for"]
+    code, _, err = run(capsys, "similarity", *options)
+    assert (code, err) == (1, f"lattemix: {file}, line 3: expected 2 columns, found 1.")
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet", "npy"])
+def test_embed_in_every_format(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, encoder: Encoder
+) -> None:
+    file, out = tmp_path / "sentences.txt", tmp_path / f"mixtures.{kind}"
+    file.write_text("\n".join([*SENTENCES, "", "a dog\n"]))
+    code, _, err = run(capsys, "embed", "--file", str(file), "--out", str(out))
+    assert code == 1
+    assert err.startswith("1 of 12 were refused, the first because: inputs[10] is empty")
+    found = _mixtures(out)
+    assert found.shape[0] == 12
+    assert found[0].shape == ((20,) if kind in ("csv", "tsv", "parquet") else (4, 5))
+    assert np.isnan(found[10]).all()
+    expected = encoder.encode([*SENTENCES, "a dog"]).mixtures
+    mixtures = np.delete(found, 10, axis=0).reshape(11, 4, 5)
+    np.testing.assert_allclose(mixtures, expected, atol=1e-6)
+
+
+def _mixtures(out: Path) -> NDArray[np.float32]:
+    """What `embed` wrote; where there is none, NaN."""
+    if out.suffix == ".npy":
+        found: NDArray[np.float32] = np.load(out)
+        return found
+    if out.suffix in (".csv", ".tsv"):
+        delimiter = "," if out.suffix == ".csv" else "\t"
+        lines = list(csv.reader(out.open(), delimiter=delimiter))[1:]
+        return np.array([[cell or "nan" for cell in line[1:-1]] for line in lines], "f4")
+    if out.suffix == ".parquet":
+        rows = parquet.read_table(out).to_pylist()
+    elif out.suffix == ".json":
+        rows = json.loads(out.read_bytes())
+    else:
+        rows = [json.loads(line) for line in out.read_bytes().splitlines()]
+    none = np.full_like(rows[0]["embedding"], np.nan)
+    return np.array([row.get("embedding") or none for row in rows], "f4")
+
+
+def test_embed_prints_json_lines(capsys: pytest.CaptureFixture[str], encoder: Encoder) -> None:
+    code, out, err = run(capsys, "embed", "a dog", "--format", "sparse")
+    assert (code, err) == (0, "")
+    row = json.loads(out)
+    weights = encoder.encode(["a dog"]).mixtures.ravel()
+    assert row["text"] == "a dog"
+    assert row["embedding"]["indices"] == np.flatnonzero(weights >= 0.01).tolist()
+    kept = weights[row["embedding"]["indices"]]
+    np.testing.assert_allclose(row["embedding"]["values"], kept, atol=1e-6)
+    code, out, _ = run(capsys, "embed", "a dog", "--format", "flat")
+    np.testing.assert_allclose(json.loads(out)["embedding"], weights, atol=1e-6)
+
+
+def test_rank_prints_the_most_similar_first(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "rank", "the sea", "a dog", "the sea", "a man", "--top-k", "2")
+    assert (code, err) == (0, "")
+    first, second = out.splitlines()
+    assert first == "1.0000  the sea"
+    assert float(second.split()[0]) < 1
+    code, out, err = run(capsys, "rank", "the sea", " ", "the sea")
+    assert code == 1
+    assert out == "1.0000  the sea\n"
+    assert "candidates[0] is empty" in err
+
+
+def test_a_file_of_candidates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, out = tmp_path / "candidates.csv", tmp_path / "ranks.json"
+    file.write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(SENTENCES)))
+    with file.open("a") as lines:
+        lines.write("10, \n")
+    options = ["--metric", "cosine", "--file", str(file)]
+    code, _, err = run(capsys, "rank", SENTENCES[3], *options, "--out", str(out))
+    assert code == 1
+    assert "1 of 11 were refused, the first because: candidates[10] is empty" in err
+    rows = json.loads(out.read_bytes())
+    assert rows[0] == {"index": 3, "score": pytest.approx(1), "text": SENTENCES[3]}
+    scores = [row["score"] for row in rows[:10]]
+    assert scores == sorted(scores, reverse=True)
+    assert sorted(row["index"] for row in rows) == list(range(11))
+    assert rows[10]["error"].startswith("candidates[10] is empty")
+    code, printed, _ = run(capsys, "rank", SENTENCES[3], *options, "--top-k", "1")
+    assert [json.loads(line)["index"] for line in printed.splitlines()] == [3, 10]
+
+
+def test_a_bar_is_for_a_terminal_that_shows_no_results(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.txt"
+    file.write_text("1\n2\n")
+
+    def shown(stderr: bool, stdout: bool, out: Path | None) -> bool:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: stderr)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: stdout)
+        rows = bulk.Rows.read(read_texts, file, out)
+        assert rows.total == 2
+        return rows.bar
+
+    assert shown(True, True, Path("x.csv"))
+    assert shown(True, False, None)
+    assert not shown(True, True, None)
+    assert not shown(False, True, Path("x.csv"))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_bar_counts_what_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    rows = bulk.Rows(["a", "b", "c"], total=3, bar=True)
+    assert list(rows.answered(iter)) == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert ("3.00/3.00" in capsys.readouterr().err) is installed

@@ -1,1 +1,0 @@
-"""From a head and its backbone to a published artifact, without torch."""
