@@ -1,5 +1,6 @@
 """A model in this process: encode, similarity, rank, matrix, explain."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -93,7 +94,12 @@ def assemble_if_shipped(settings: ModelSettings) -> None:
             f"{settings.store} has no model {name!r}, and assembling it needs {error.name}: "
             "pip install 'lattemix[export]'."
         ) from error
-    assemble(head, store, name, precisions=("fp32", "int8"))
+    assemble(head, store, name, tell=_announce, precisions=("fp32", "int8"))
+
+
+def _announce(message: str) -> None:
+    """Show a step of the assembly: it takes up to a minute, the first time."""
+    print(f"lattemix: {message}", file=sys.stderr, flush=True)
 
 
 class Model:
