@@ -83,8 +83,8 @@ def _best_quantisation(values: Array, matrix: Array) -> Quantisation | None:
 
     def loss(quantisation: Quantisation) -> float:
         channels = quantisation.channel_scales
-        channels = np.float32(1) if channels is None else channels
-        integers, scales = quantise_weight(matrix * np.reshape(channels, (-1, 1)))
+        channels = np.ones(len(matrix), np.float32) if channels is None else channels
+        integers, scales = quantise_weight(matrix * channels[:, None])
         product = _round_trip(rows / channels, quantisation) @ integers.astype(np.float32) * scales
         # Relative to each token: a few with enormous values must not dominate.
         error, total = (np.square(x).sum(axis=1) for x in (product - expected, expected))

@@ -24,7 +24,7 @@ def hold(store: Store, root: Path, precision: Precision, drop: float | None = No
         (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev, at most 0.3"),
         (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev, more than 0.3"),
         (float("nan"), "cpu", "fp32", "int8 loses nan points on STSb dev, more than 0.3"),
-        (None, "cpu", "fp32", "what int8 loses was not measured"),
+        (None, "cpu", "fp32", "the loss of int8 was not measured"),
         (0.17, "cuda", "fp16", "it is the fastest on a GPU"),
     ],
 )
@@ -48,7 +48,7 @@ def test_what_is_asked_for(store: Store, tmp_path: Path) -> None:
     hold(store, tmp_path, "fp32")
     hold(store, tmp_path, "int8", 5.0)
     chosen = choose(Store(tmp_path), "tiny:int8", "cpu")
-    assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was asked for")
+    assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was requested")
 
 
 def test_what_there_is(store: Store, tmp_path: Path) -> None:
