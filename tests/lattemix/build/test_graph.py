@@ -111,7 +111,5 @@ def test_uncalibrated_products_stay_in_float32(checkpoint: Checkpoint, head: Hea
     calibrated = {name: q for name, q in quantisations.items() if name not in uncalibrated}
     model = build_model(checkpoint, head, Int8Graph(calibrated))
     kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    in_float = {
-        name for name in quantisations if kinds[f"{name}.weight"] == onnx.TensorProto.FLOAT
-    }
+    in_float = {name for name in quantisations if kinds[f"{name}.weight"] == onnx.TensorProto.FLOAT}
     assert in_float == uncalibrated
