@@ -72,7 +72,7 @@ class Encoder:
         threads: int = 0,
         device_id: int = 0,
         token_budget: int = 0,
-        reason: str = "it was asked for",
+        reason: str = "it was requested",
     ) -> None:
         self.reason = reason  # why this precision was chosen
         self.manifest: Manifest = artifact.manifest

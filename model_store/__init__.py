@@ -1,4 +1,4 @@
-"""The contract between training and serving, and the artifacts that honour it."""
+"""The artifacts of models: the contract between training and serving."""
 
 from model_store.errors import ArtifactError, LatteMixError, StoreError
 from model_store.manifest import Artifact, Manifest, Metric, Precision

@@ -1,48 +1,44 @@
-"""Which precision of a model to serve, where nobody says."""
+"""Choose the precision of a model for a device."""
 
 from typing import Literal, NamedTuple
 
-from model_store.manifest import LARGEST_DROP, Artifact, Precision
+from model_store.manifest import MAX_DROP, Artifact, Precision
 from model_store.store import Store
 
 Device = Literal["cpu", "cuda"]
 
-_FAST: dict[Device, Precision] = {"cpu": "int8", "cuda": "fp16"}
+_FASTEST: dict[Device, Precision] = {"cpu": "int8", "cuda": "fp16"}
 
 
 class Choice(NamedTuple):
-    """An artifact, and why it was chosen among those of its name."""
+    """An artifact, and why its precision was chosen."""
 
     artifact: Artifact
     reason: str
 
 
 def choose(store: Store, reference: str, device: Device) -> Choice:
-    """Open `name:precision` as asked, or of `name` what suits the device.
+    """Open `name:precision`, or `name` in the best precision for the device.
 
-    That is fp16 on CUDA unless it was found to lose much, and int8 on a CPU if what it loses was
-    measured and is little; else fp32.
+    On CUDA that is fp16, unless its measured loss exceeds the limit; on a CPU int8, if its loss was
+    measured and is within the limit; otherwise fp32.
     """
-    name, _, asked = reference.partition(":")
-    if asked:
-        return Choice(store.open(reference), "it was asked for")
-    fast, present = _FAST[device], store.precisions(name)
-    if fast not in present:
+    name, _, requested = reference.partition(":")
+    if requested:
+        return Choice(store.open(reference), "it was requested")
+    fast, available = _FASTEST[device], store.precisions(name)
+    if fast not in available:
         return Choice(store.open(name), f"the store has no {fast} of it")
-    if len(present) == 1:
+    if len(available) == 1:
         return Choice(store.open(name), "the store has no other")
     artifact = store.open(f"{name}:{fast}")
-    drop, most = artifact.manifest.drop, LARGEST_DROP[fast]
+    drop, limit = artifact.manifest.drop, MAX_DROP[fast]
     if drop is None and device == "cuda":
         return Choice(artifact, "it is the fastest on a GPU")
+    fallback = next(precision for precision in available if precision != fast)  # fp32 comes first
     if drop is None:
-        return Choice(_other(store, name, fast), f"what {fast} loses was not measured")
-    lost = f"{fast} loses {drop:.2f} points on STSb dev"
-    if not drop <= most:  # nor is what cannot be compared
-        return Choice(_other(store, name, fast), f"{lost}, more than {most}")
-    return Choice(artifact, f"{lost}, at most {most}")
-
-
-def _other(store: Store, name: str, than: Precision) -> Artifact:
-    others = [precision for precision in store.precisions(name) if precision != than]
-    return store.open(f"{name}:{others[0]}")  # fp32, if it is there
+        return Choice(store.open(f"{name}:{fallback}"), f"the loss of {fast} was not measured")
+    loss = f"{fast} loses {drop:.2f} points on STSb dev"
+    if drop <= limit:  # false for NaN
+        return Choice(artifact, f"{loss}, at most {limit}")
+    return Choice(store.open(f"{name}:{fallback}"), f"{loss}, more than {limit}")

@@ -1,4 +1,4 @@
-"""What latent classes mean, in words: the file that an artifact may carry about it."""
+"""Descriptions of latent classes in words: `latents.json`, an optional file of an artifact."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ LATENTS = "latents.json"
 
 
 class LatentClass(BaseModel):
-    """One class of one latent dim, as the training corpus shows it."""
+    """A class of a latent dim, described by the training corpus."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    usage: float  # share of the corpus's tokens that are in it
-    words: dict[str, float]  # those most in it, first the most, and the share of each that is
+    usage: float  # share of the corpus's tokens in this class
+    words: dict[str, float]  # the words most often in this class, and the share of each in it
 
 
 Latents = list[list[LatentClass]]  # [L][C]
@@ -25,12 +25,12 @@ Latents = list[list[LatentClass]]  # [L][C]
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    head: str  # SHA-256 of the head that it tells of
+    head: str  # SHA-256 of the head it describes
     latents: Latents
 
 
 def write(latents: Latents, head: str, directory: Path) -> None:
-    """Write `latents.json` about the head of this SHA-256, a latent dim on each line."""
+    """Write `latents.json` for the head of this SHA-256, one latent dim per line."""
     dims = [
         json.dumps([c.model_dump() for c in dim], ensure_ascii=False, separators=(",", ":"))
         for dim in latents
@@ -40,7 +40,7 @@ def write(latents: Latents, head: str, directory: Path) -> None:
 
 
 def read(path: Path, head: str | None, latent_dims: int, classes: int) -> Latents:
-    """Read what is told of a head, or say precisely why it cannot be used."""
+    """Read `latents.json` and check that it describes this head."""
     try:
         file = _File.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -49,14 +49,13 @@ def read(path: Path, head: str | None, latent_dims: int, classes: int) -> Latent
         raise ArtifactError(f"{path} is not valid: {first_problem(error)}.") from error
     if file.head != head:
         raise ArtifactError(
-            f"{path} tells of another head, {file.head[:12]}…: write it anew with "
+            f"{path} describes another head, {file.head[:12]}…: write it again with "
             "`lattemix-train describe`, or remove it."
         )
-    latents = file.latents
-    found = (len(latents), {len(dim) for dim in latents})
-    if found != (latent_dims, {classes}):
+    sizes = {len(dim) for dim in file.latents}
+    if len(file.latents) != latent_dims or sizes != {classes}:
         raise ArtifactError(
-            f"{path} tells of {found[0]} latent dims of {sorted(found[1])} classes, not of "
+            f"{path} describes {len(file.latents)} latent dims of {sorted(sizes)} classes, not "
             f"{latent_dims} of {classes}."
         )
-    return latents
+    return file.latents

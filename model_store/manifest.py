@@ -1,4 +1,4 @@
-"""What an artifact is: a directory of files, and a manifest that vouches for each."""
+"""An artifact: a directory of files with a manifest that lists their digests."""
 
 import hashlib
 import json
@@ -32,61 +32,61 @@ WEIGHTS = "weights.npy"
 
 Precision = Literal["fp32", "fp16", "int8"]
 
-# Points of Spearman x100 on STSb dev that a precision may lose and still be chosen by itself.
-LARGEST_DROP: dict[Precision, float] = {"fp16": 0.05, "int8": 0.3}
+# Points of Spearman x100 on STSb dev that a precision may lose and still be the default choice.
+MAX_DROP: dict[Precision, float] = {"fp16": 0.05, "int8": 0.3}
 Metric = Literal["cosine", "js", "l2", "bhattacharyya", "centred"]
 TokenWeighting = Literal["uniform", "sif", "learned"]
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-# One pattern for model and file names: whatever matches it cannot leave its directory.
+# For model and file names: a name that matches cannot leave its directory.
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Record(BaseModel):
-    """Immutable, and strict about keys: an unknown field is a mistake, not an extension."""
+    """Immutable; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BackboneOrigin(_Record):
-    """The frozen encoder an artifact was made from."""
+    """The backbone an artifact was built from."""
 
-    name: str = Field(description="A known backbone's name, a hub id, or a directory's name.")
-    sha256: Sha256 = Field(description="Digest of its weights (model.safetensors).")
-    architecture: str = Field(description="Its family, as `model_type` in config.json.")
-    layer: int = Field(ge=0, description="The hidden layer whose token vectors the head reads.")
+    name: str = Field(description="Name of a pinned backbone, hub id, or name of a directory.")
+    sha256: Sha256 = Field(description="Digest of the weights (model.safetensors).")
+    architecture: str = Field(description="Family: `model_type` in config.json.")
+    layer: int = Field(ge=0, description="Hidden layer whose token vectors the head reads.")
     hidden_size: int = Field(gt=0)
 
 
 class HeadOrigin(_Record):
-    """Where the VAE encoder came from."""
+    """The head an artifact was built from."""
 
     sha256: Sha256 = Field(description="Digest of head.safetensors.")
-    corpus: str = Field(
-        description="The unlabelled sentences it was trained on, and their licence."
-    )
-    recipe: Mapping[str, Any] = Field(description="Every training setting, seed included.")
+    corpus: str = Field(description="Unlabelled training sentences, and their licence.")
+    recipe: Mapping[str, Any] = Field(description="All training settings, including the seed.")
 
 
 class FileRecord(_Record):
-    """The size and digest a file must have."""
+    """Size and digest of a file."""
 
     bytes: int = Field(ge=0)
     sha256: Sha256
 
 
 class Parity(_Record):
-    """How closely the graph reproduced its reference when the artifact was assembled."""
+    """Difference of the graph from its reference, measured when the artifact was assembled."""
 
     reference: str
-    probes: int = Field(gt=0, description="Sentences compared.")
-    largest_difference: float = Field(ge=0, description="Over every element of every mixture.")
-    rank_agreement: float = Field(description="Spearman's rho of all-pairs cosine, probe set.")
+    probes: int = Field(gt=0, description="Number of sentences compared.")
+    largest_difference: float = Field(
+        ge=0, description="Maximum over all elements of all mixtures."
+    )
+    rank_agreement: float = Field(description="Spearman's rho of the probes' pairwise cosines.")
 
 
 class Manifest(_Record):
-    """Everything the server needs to know, and to check, before it answers with a model."""
+    """`manifest.json`: everything needed to verify and run a model."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     name: Name
@@ -97,16 +97,18 @@ class Manifest(_Record):
     head: HeadOrigin
     latent_dims: int = Field(gt=0, description="L: latent variables per token.")
     classes: int = Field(gt=1, description="C: classes of each latent variable.")
-    temperature: float = Field(gt=0, description="Already folded into the graph's weights.")
-    max_tokens: int = Field(gt=2, description="Longest input, special tokens included.")
+    temperature: float = Field(
+        gt=0, description="Softmax temperature, folded into the graph's weights."
+    )
+    max_tokens: int = Field(gt=2, description="Maximum length, including special tokens.")
     token_weighting: TokenWeighting = Field(
-        "uniform", description="How weights.npy was made; where there is none, all tokens weigh 1."
+        "uniform", description="Origin of weights.npy; without that file all weights are 1."
     )
     recommended_metric: Metric
     files: Mapping[Name, FileRecord]
-    parity: Parity | None = Field(None, description="None only until it has been measured.")
+    parity: Parity | None = Field(None, description="None until it is measured.")
     evaluation: Mapping[str, float] = Field(
-        default_factory=dict, description="Spearman x100 by `set/metric`, where it was measured."
+        default_factory=dict, description="Spearman x100 by `set/metric`, if measured."
     )
     drop: float | None = Field(
         None, description="Points lost on STSb dev against fp32 by the worst metric, if measured."
@@ -122,7 +124,7 @@ class Manifest(_Record):
 
     @property
     def reference(self) -> str:
-        """The name this artifact answers to, `name:precision`."""
+        """`name:precision`."""
         return f"{self.name}:{self.precision}"
 
     def write(self, directory: Path) -> None:
@@ -133,50 +135,50 @@ class Manifest(_Record):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A directory whose manifest has been read."""
+    """A directory and its manifest."""
 
     path: Path
     manifest: Manifest
 
     @property
     def model(self) -> Path:
-        """The ONNX graph."""
+        """The path of the ONNX graph."""
         return self.path / MODEL
 
     @property
     def tokenizer(self) -> Path:
-        """The tokenizer's definition."""
+        """The path of `tokenizer.json`."""
         return self.path / TOKENIZER
 
     @property
     def centre(self) -> Path | None:
-        """The mean of sqrt(mixture) over the training sentences, if the recipe has one."""
+        """The path of `centre.npy`, the mean of sqrt(mixture) over training sentences, if any."""
         return self.path / CENTRE if CENTRE in self.manifest.files else None
 
     @property
     def weights(self) -> Path | None:
-        """How much each token of the vocabulary counts in a mixture, if not all count the same."""
+        """The path of `weights.npy`, the weight of each token id in a mixture, if any."""
         return self.path / WEIGHTS if WEIGHTS in self.manifest.files else None
 
     @property
     def latents(self) -> Path | None:
-        """What the latent classes mean, in words, if that is known."""
+        """The path of `latents.json`, descriptions of the latent classes, if any."""
         return self.path / LATENTS if LATENTS in self.manifest.files else None
 
     @classmethod
     def read(cls, path: Path) -> "Artifact":
-        """Read the manifest in `path`, or say precisely why it cannot be used."""
+        """Read the manifest in `path`; raise ArtifactError if it is invalid."""
         return cls(path, _parse(path / MANIFEST))
 
     def verify(self) -> "Artifact":
-        """Check that every file is there, whole and unchanged."""
+        """Check the size and digest of every file; return self."""
         for name, expected in self.manifest.files.items():
             _verify_file(self.path / name, expected)
         return self
 
 
 def describe(path: Path) -> FileRecord:
-    """Measure a file for a manifest."""
+    """Return a file's record for a manifest."""
     return FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
@@ -191,9 +193,7 @@ def _parse(path: Path) -> Manifest:
         _check_regular(path)
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ArtifactError(
-            f"{path} is missing: this is not an artifact, or only part of one."
-        ) from None
+        raise ArtifactError(f"{path} is missing: this is not a complete artifact.") from None
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -206,18 +206,17 @@ def _parse(path: Path) -> Manifest:
             "upgrade Latte-Mix or assemble the model again with `lattemix build`."
         )
     try:
-        manifest = Manifest.model_validate(raw)
+        return Manifest.model_validate(raw)
     except ValidationError as error:
         raise ArtifactError(f"{path} is not a valid manifest: {first_problem(error)}.") from error
-    return manifest
 
 
 def _check_regular(path: Path) -> os.stat_result:
-    """Refuse what is no file, nor a link to one: reading a pipe or a device may never end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    """Raise ArtifactError unless this is a regular file: reading a pipe or a device may block."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ArtifactError(f"{path} cannot be read: it is not a regular file.")
-    return found
+    return status
 
 
 def _verify_file(path: Path, expected: FileRecord) -> None:

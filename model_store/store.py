@@ -1,4 +1,4 @@
-"""Where artifacts live: `<root>/<name>/<precision>/`. List them, resolve a name, publish safely."""
+"""The model store: artifacts in `<root>/<name>/<precision>/`, published atomically."""
 
 import ctypes
 import os
@@ -19,14 +19,14 @@ PRECISIONS = cast(tuple[Precision, ...], get_args(Precision))
 HEADS = Path(__file__).resolve().parent / "heads"  # shipped with the package
 
 _STAGING = ".staging-"
-_STALE_SECONDS = 24 * 3600  # longer than any export takes, and than clocks jump
+_STALE_SECONDS = 24 * 3600  # longer than any export takes and any clock jumps
 
-# Linux's renameat2(2): relative to the working directory, and exchange the two names.
-_HERE, _EXCHANGE = -100, 2
+# Arguments of Linux's renameat2(2).
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def default_root() -> Path:
-    """Return the store of this checkout, or the user's own where Latte-Mix was installed."""
+    """Return the store of this checkout, or the user's store if Latte-Mix is installed."""
     package = Path(__file__).resolve().parent
     if (package.parent / "pyproject.toml").is_file():
         return package / "artifacts"
@@ -36,7 +36,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place in the store: an artifact, or the reason it is not one."""
+    """An artifact in the store, or the reason why it cannot be used."""
 
     reference: str
     artifact: Artifact | None
@@ -50,25 +50,24 @@ class Store:
         self.root = root
 
     def entries(self) -> list[Entry]:
-        """Everything published here, readable or not, by name."""
+        """Verify and list all artifacts, by name."""
         return [self._entry(name, p) for name in self._names() for p in self.precisions(name)]
 
     def open(self, reference: str) -> Artifact:
-        """Find `name` or `name:precision` and verify it; raise `StoreError` or `ArtifactError`."""
+        """Open and verify `name` or `name:precision`; raise `StoreError` or `ArtifactError`."""
         name, precision = self._resolve(reference)
         try:
             return self._verified(name, precision)
         except ArtifactError:
-            # It may have been replaced between reading its manifest and its files: look again.
+            # It may have been replaced between reading its manifest and its files: try again.
             return self._verified(name, precision)
 
     @contextmanager
     def publish(self, name: str, precision: Precision) -> Iterator[Path]:
         """Yield a directory to fill; it becomes `name:precision` if the block succeeds.
 
-        Files are written beside the store's own, flushed to disk and renamed into place as a
-        whole. If the block raises, or the process dies, nothing that can be loaded has appeared,
-        and what was published before is still there.
+        The directory is flushed to disk and renamed into place. If the block raises or the process
+        dies, the store still has the previous artifact.
         """
         check_name(name)
         target = self.root / name / precision
@@ -85,7 +84,7 @@ class Store:
             _put(staging, target)
         except OSError as error:
             if error.filename and not Path(error.filename).is_relative_to(self.root):
-                raise  # something the block was reading
+                raise  # from a file that the block was reading
             raise self._unwritable(error) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -99,23 +98,24 @@ class Store:
         return artifact.verify()
 
     def _resolve(self, reference: str) -> tuple[str, Precision]:
-        name, _, wanted = reference.partition(":")
-        present = self.precisions(name)
-        if wanted and wanted not in PRECISIONS:
+        name, _, requested = reference.partition(":")
+        available = self.precisions(name)
+        if requested and requested not in PRECISIONS:
             raise StoreError(
-                f"Unknown precision {wanted!r} in {reference!r}: use {', '.join(PRECISIONS)}."
+                f"Unknown precision {requested!r} in {reference!r}: use {', '.join(PRECISIONS)}."
             )
-        if not present:
-            held = ", ".join(self._names()) or "nothing yet"
+        if not available:
+            names = ", ".join(self._names()) or "nothing yet"
             raise StoreError(
-                f"There is no model {name!r} in {self.root} (it holds {held}): assemble the "
+                f"There is no model {name!r} in {self.root} (it holds {names}): assemble the "
                 "default one with `lattemix build`, or set LATTEMIX_MODEL or LATTEMIX_STORE."
             )
-        if wanted and wanted not in present:
+        if requested and requested not in available:
             raise StoreError(
-                f"{name!r} has no precision {wanted!r} in {self.root}, only {', '.join(present)}."
+                f"{name!r} has no precision {requested!r} in {self.root}, only "
+                f"{', '.join(available)}."
             )
-        return name, next(p for p in present if wanted in ("", p))
+        return name, next(p for p in available if requested in ("", p))
 
     def _names(self) -> list[str]:
         if not self.root.is_dir():
@@ -123,7 +123,7 @@ class Store:
         return sorted(p.name for p in self.root.iterdir() if re.fullmatch(NAME_PATTERN, p.name))
 
     def precisions(self, name: str) -> list[Precision]:
-        """Those of a model that are here."""
+        """Return the precisions of a model in this store."""
         check_name(name)
         return [p for p in PRECISIONS if (self.root / name / p).is_dir()]
 
@@ -135,11 +135,11 @@ class Store:
             return Entry(reference, None, str(error))
 
     def _sweep(self) -> None:
-        """Remove what publishers that were killed left behind."""
-        for left in self.root.glob(f"{_STAGING}*"):
-            with suppress(FileNotFoundError):  # another publisher sweeps, too
-                if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
+        """Remove staging directories of killed processes."""
+        for staging in self.root.glob(f"{_STAGING}*"):
+            with suppress(FileNotFoundError):  # another process may sweep, too
+                if time.time() - staging.stat().st_mtime > _STALE_SECONDS:
+                    shutil.rmtree(staging, ignore_errors=True)
 
     def _unwritable(self, error: OSError) -> StoreError:
         return StoreError(
@@ -149,7 +149,7 @@ class Store:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a model's name, before any work is done for it."""
+    """Raise StoreError unless this is a valid model name."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise StoreError(
             f"{name!r} is not a model name: use up to 64 letters, digits, dots, dashes and "
@@ -158,7 +158,7 @@ def check_name(name: str) -> None:
 
 
 def _put(staging: Path, target: Path) -> None:
-    """Make `staging` be `target`; an old one changes places with it, to be removed as staging."""
+    """Rename `staging` to `target`; an existing target becomes `staging`, to be removed."""
     if target.exists():
         _exchange(staging, target)
     else:
@@ -167,25 +167,26 @@ def _put(staging: Path, target: Path) -> None:
 
 
 def _exchange(a: Path, b: Path) -> None:
-    """Swap two directories at once where the system can, else by two renames, undone on failure."""
+    """Swap two directories: atomically with renameat2, else by renames, undone on failure."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 and renameat2(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0:
+    paths = (_AT_FDCWD, os.fsencode(a), _AT_FDCWD, os.fsencode(b))
+    if renameat2 and renameat2(*paths, _RENAME_EXCHANGE) == 0:
         return
-    aside = a.with_name(a.name + "-old")
-    b.rename(aside)
+    old = a.with_name(a.name + "-old")
+    b.rename(old)
     try:
         a.rename(b)
     except OSError:
-        aside.rename(b)
+        old.rename(b)
         raise
-    aside.rename(a)
+    old.rename(a)
 
 
 def _flush(directory: Path) -> None:
     for path in directory.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    # mkdtemp makes it private; a store is read by whoever serves from it.
+    # mkdtemp makes it private, but the server may run as another user.
     directory.chmod(0o755)
     _sync_directory(directory)
 

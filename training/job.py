@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattemix.build.backbones import Checkpoint
-from lattemix.build.build import check as check_exportable
 from lattemix.build.families import ExportError
 from lattemix.build.head import SPEC, STATISTICS_SENTENCES, Head
+from lattemix.build.network import check_exportable
 from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents

@@ -13,10 +13,8 @@ from benchmarks.processes import Worker
 from benchmarks.report import Table, cell, contestants
 from benchmarks.rounds import Figures, Series, Turn, play
 from benchmarks.stage import PRECISIONS, Plan, Stage
-from lattemix.build.arithmetic import Arithmetic, Bytes
+from lattemix.build.assemble import build_precision
 from lattemix.build.backbones import Checkpoint
-from lattemix.build.build import build
-from lattemix.build.calibration import calibrate
 from lattemix.build.head import Head
 from model_store import Artifact, Precision
 from model_store.manifest import CENTRE, MODEL
@@ -78,13 +76,9 @@ def with_head(
     size = {"latent_dims": latents, "classes": classes}
     head = Head(usual.spec.model_copy(update=size), tensors)
     checkpoint = Checkpoint.read(backbone)
-    if precision == "int8":
-        ranges = calibrate(checkpoint, head)
-        graph = build(checkpoint, head, lambda graph: Bytes(graph, ranges))
-    else:
-        graph = build(checkpoint, head, Arithmetic)
     folder.mkdir()
-    (folder / MODEL).write_bytes(graph.SerializeToString())
+    model = build_precision(checkpoint, head, precision)
+    (folder / MODEL).write_bytes(model.SerializeToString())
     (folder / whole.tokenizer.name).write_bytes(whole.tokenizer.read_bytes())
     files = {name: record for name, record in whole.manifest.files.items() if name != CENTRE}
     return Artifact(folder, whole.manifest.model_copy(update={**size, "files": files}))

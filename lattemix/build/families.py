@@ -1,4 +1,4 @@
-"""The families of encoders that can be exported, each told in BERT's terms."""
+"""The transformer families that can be exported, each described in BERT's terms."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ Config = Mapping[str, Any]
 
 
 class ExportError(LatteMixError):
-    """A backbone and a head cannot be made into a graph."""
+    """A backbone and a head cannot be exported."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A transformer encoder: its dimensions, and its weights under the names BERT gives them."""
+    """A transformer encoder: dimensions, and weights under BERT's names."""
 
     width: int
     inner_width: int
@@ -28,32 +28,34 @@ class Architecture:
     heads: int
     epsilon: float
     weights: Tensors
-    # RoBERTa's kind counts positions from this id, over tokens that are not it; BERT's from zero.
+    # RoBERTa and its relatives count positions from this id + 1, skipping padding; BERT from 0.
     padding_id: int | None = None
-    # MPNet's kind adds to the attention a bias by how far apart two tokens are: [buckets, heads].
-    distance_bias: NDArray[np.float32] | None = None
+    # MPNet biases the attention by the distance between two tokens: [buckets, heads].
+    position_bias: NDArray[np.float32] | None = None
 
-    def get(self, name: str, *shape: int) -> NDArray[np.float32]:
-        """A weight, of the shape that the config promises; -1 is any."""
+    def weight(self, name: str, *shape: int) -> NDArray[np.float32]:
+        """Return a weight; raise ExportError unless it has this shape (-1 is any size)."""
         tensor = self.weights[name].astype(np.float32)
         if tensor.ndim != len(shape) or any(
-            wanted not in (-1, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+            expected not in (-1, size) for expected, size in zip(shape, tensor.shape, strict=True)
         ):
             raise ExportError(
-                f"{name} has shape {tensor.shape}, but by its config.json it should have {shape}: "
-                "they are not of one model."
+                f"{name} has shape {tensor.shape}, but config.json implies {shape}: they belong to "
+                "different models."
             )
         return tensor
 
 
 def _bert(config: Config, weights: Tensors) -> Architecture:
     if config.get("position_embedding_type", "absolute") != "absolute":
-        raise ExportError("Only absolute position embeddings can be exported yet.")
-    return _like_bert(config, _renamed(weights, "bert.", {}))
+        raise ExportError("Only absolute position embeddings can be exported.")
+    return _architecture(config, _renamed(weights, "bert.", {}))
 
 
 def _roberta(config: Config, weights: Tensors) -> Architecture:
-    return _like_bert(config, _renamed(weights, "roberta.", {}), padding_id=config["pad_token_id"])
+    return _architecture(
+        config, _renamed(weights, "roberta.", {}), padding_id=config["pad_token_id"]
+    )
 
 
 def _distilbert(config: Config, weights: Tensors) -> Architecture:
@@ -74,9 +76,9 @@ def _distilbert(config: Config, weights: Tensors) -> Architecture:
         "num_hidden_layers": config["n_layers"],
         "num_attention_heads": config["n_heads"],
         "hidden_act": config["activation"],
-        "layer_norm_eps": 1e-12,  # fixed in the family
+        "layer_norm_eps": 1e-12,  # not in its config
     }
-    return _like_bert(config, _renamed(weights, "distilbert.", names))
+    return _architecture(config, _renamed(weights, "distilbert.", names))
 
 
 def _mpnet(config: Config, weights: Tensors) -> Architecture:
@@ -89,7 +91,7 @@ def _mpnet(config: Config, weights: Tensors) -> Architecture:
     }
     renamed = _renamed(weights, "mpnet.", names)
     bias = renamed["encoder.relative_attention_bias.weight"].astype(np.float32)
-    return _like_bert(config, renamed, padding_id=config["pad_token_id"], distance_bias=bias)
+    return _architecture(config, renamed, padding_id=config["pad_token_id"], position_bias=bias)
 
 
 # By the `model_type` of config.json.
@@ -103,14 +105,14 @@ FAMILIES: dict[str, Callable[[Config, Tensors], Architecture]] = {
 }
 
 
-def _like_bert(config: Config, weights: Tensors, **more: Any) -> Architecture:
+def _architecture(config: Config, weights: Tensors, **options: Any) -> Architecture:
     activation = config.get("hidden_act")
     if activation != "gelu":
-        raise ExportError(f"Activation {activation!r} cannot be exported yet: gelu can.")
+        raise ExportError(f"Activation {activation!r} cannot be exported: only gelu can.")
     width, heads = config["hidden_size"], config["num_attention_heads"]
     if width % heads:
         raise ExportError(
-            f"In its config.json, {width} values cannot be shared among {heads} heads."
+            f"config.json has hidden size {width}, which is not a multiple of its {heads} heads."
         )
     return Architecture(
         width=width,
@@ -119,36 +121,37 @@ def _like_bert(config: Config, weights: Tensors, **more: Any) -> Architecture:
         heads=heads,
         epsilon=config["layer_norm_eps"],
         weights=weights,
-        **more,
+        **options,
     )
 
 
 def _renamed(weights: Tensors, prefix: str, names: Mapping[str, str]) -> Tensors:
-    """Under BERT's names. Checkpoints with a task head have a prefix; the oldest, old norms."""
-    old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    """Rename weights to BERT's names, without the prefix that a checkpoint with a task head has."""
+    # The last two are LayerNorm's names in the oldest checkpoints.
+    names = {**names, "LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
-    def modern(name: str) -> str:
+    def rename(name: str) -> str:
         name = name.removeprefix(prefix)
-        for theirs, ours in {**names, **old}.items():
-            name = name.replace(theirs, ours)
+        for old, new in names.items():
+            name = name.replace(old, new)
         return name
 
-    return {modern(name): tensor for name, tensor in weights.items()}
+    return {rename(name): tensor for name, tensor in weights.items()}
 
 
-def distance_bias(table: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """What MPNet adds to the attention of each token [size] to each [size]: [heads, size, size].
+def relative_position_bias(table: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Return MPNet's attention bias, [heads, size, size], from its table [buckets, heads].
 
-    Distances have a bucket each while they are short, share buckets that grow with the logarithm,
-    and share the last from 128 on; half of the buckets are for what stands before.
+    Half of the buckets are for tokens before, half for tokens after. Short distances have a bucket
+    each, longer ones share buckets of logarithmic width, and from 128 on they share the last.
     """
     half = len(table) // 2
     exact, longest = half // 2, 128
-    away = np.arange(size)[None, :] - np.arange(size)[:, None]  # [size, size]
-    distance = np.abs(away)
-    # In float32, as torch computes it: a distance on a border must fall on the same side.
+    offset = np.arange(size)[None, :] - np.arange(size)[:, None]  # [size, size]
+    distance = np.abs(offset)
+    # In float32, as in torch: a distance on a bucket's border must fall on the same side.
     ratio = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
-    grown = ratio / np.float32(math.log(longest / exact)) * np.float32(half - exact)
-    far = np.minimum(exact + grown.astype(np.int64), half - 1)
-    buckets = np.where(distance < exact, distance, far) + np.where(away > 0, half, 0)
+    logarithmic = ratio / np.float32(math.log(longest / exact)) * np.float32(half - exact)
+    shared = np.minimum(exact + logarithmic.astype(np.int64), half - 1)
+    buckets = np.where(distance < exact, distance, shared) + np.where(offset > 0, half, 0)
     return np.ascontiguousarray(table[buckets].transpose(2, 0, 1))

@@ -1,33 +1,55 @@
-"""An ONNX graph under construction."""
+"""ONNX graphs under construction: in float32, float16 or 8-bit integers."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-FUSED = "com.microsoft"
+from model_store.manifest import Precision
+
+FUSED = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Attention:
+    """Weights and inputs of a self-attention, its projections included."""
+
+    name: str
+    matrix: Array  # query, key and value: [H, 3H]
+    bias: Array  # [3H]
+    heads: int
+    mask: str  # [B, S]
+    position_bias: str | None  # MPNet's, narrow: [1, heads, S, S]
+
+
 class Graph:
-    """A list of nodes; each operator returns the name of its output."""
+    """A graph in float32. Every operator is a method that returns the name of its output.
+
+    Subclasses compute matrix products, between `narrow` and `widen`, in another precision. Norms,
+    residual sums and the head's softmax are always in float32.
+    """
+
+    precision: Precision = "fp32"
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
     def constant(self, name: str, value: Array | np.generic) -> str:
-        """Store a weight under `name`."""
+        """Store an array as it is."""
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def op(
         self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any
     ) -> str:
-        """Append a node; return its first output's name, `name_1` being the next."""
+        """Append a node and return its first output; the others are called `name_1` and so on."""
         name = f"{kind}_{len(self.nodes)}"
         names = [name, *(f"{name}_{i}" for i in range(1, outputs))]
         self.nodes.append(
@@ -38,3 +60,163 @@ class Graph:
     def fused(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Append one of ONNX Runtime's own operators."""
         return self.op(kind, *inputs, domain=FUSED, **attributes)
+
+    def narrow(self, x: str) -> str:
+        """Cast float32 to the type that matrix products take."""
+        return x
+
+    def widen(self, x: str) -> str:
+        """Cast the result of matrix products to float32."""
+        return x
+
+    def weight(self, name: str, value: Array) -> str:
+        """Store an array in the type that matrix products take."""
+        return self.constant(name, value)
+
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """Multiply x [B, S, in] by a matrix [in, out] and add a bias [out]."""
+        product = self.op("MatMul", x, self.weight(f"{name}.weight", matrix))
+        return self.op("Add", product, self.weight(f"{name}.bias", bias))
+
+    def look_up(self, name: str, table: Array, ids: str) -> str:
+        """Return rows of a table [V, H], in float32."""
+        return self.widen(self.op("Gather", self.weight(name, table), ids))
+
+    def attend(self, x: str, attention: Attention) -> str:
+        """Apply self-attention to x: [B, S, H]."""
+        name = attention.name
+        return self.fused(
+            "Attention",
+            x,
+            self.weight(f"{name}.weight", attention.matrix),
+            self.weight(f"{name}.bias", attention.bias),
+            attention.mask,
+            *(["", attention.position_bias] if attention.position_bias else []),
+            num_heads=attention.heads,
+        )
+
+
+class Float16Graph(Graph):
+    """Matrix products in float16, for GPUs."""
+
+    precision: Precision = "fp16"
+
+    def narrow(self, x: str) -> str:
+        """Cast to float16."""
+        return self.op("Cast", x, to=TensorProto.FLOAT16)
+
+    def widen(self, x: str) -> str:
+        """Cast to float32."""
+        return self.op("Cast", x, to=TensorProto.FLOAT)
+
+    def weight(self, name: str, value: Array) -> str:
+        """Store an array in float16."""
+        return self.constant(name, value.astype(np.float16))
+
+
+class RecordingGraph(Graph):
+    """A float32 graph that records the input and the matrix of every product, for calibration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: dict[str, tuple[str, Array]] = {}
+
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """Record the product."""
+        self.products[name] = x, matrix
+        return super().linear(x, name, matrix, bias)
+
+    def attend(self, x: str, attention: Attention) -> str:
+        """Record the product with the projections."""
+        self.products[attention.name] = x, attention.matrix
+        return super().attend(x, attention)
+
+
+@dataclass(frozen=True, eq=False)
+class Quantisation:
+    """How a byte stands for a value: `channel_scales * scale * (byte - zero_point)`."""
+
+    scale: float
+    zero_point: int
+    channel_scales: Array | None = None  # [in]; None is all 1
+
+
+class Int8Graph(Graph):
+    """Matrix products of 8-bit integers, for CPUs.
+
+    Static quantisation: the inputs' scales were calibrated beforehand. Dynamic quantisation has
+    one scale per batch, so that a sentence's result would depend on its neighbours. Weights have a
+    scale per column and 7 bits: on processors without 8-bit dot products, the sum of two 8-bit
+    products overflows 16 bits. A product without an entry in `quantisations` stays in float32.
+    """
+
+    precision: Precision = "int8"
+
+    def __init__(self, quantisations: Mapping[str, Quantisation]) -> None:
+        super().__init__()
+        self.quantisations = quantisations
+
+    def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """Multiply x [B, S, in] by a matrix [in, out] and add a bias [out]."""
+        if name not in self.quantisations:
+            return super().linear(x, name, matrix, bias)
+        x, scale, zero = self._quantised_input(x, name)
+        weight, weight_scale, weight_zero = self._quantised_weight(name, matrix)
+        bias_name = self.constant(f"{name}.bias", bias)
+        inputs = (x, weight, scale, weight_scale, zero, weight_zero, bias_name)
+        return self.fused("MatMulIntegerToFloat", *inputs)
+
+    def look_up(self, name: str, table: Array, ids: str) -> str:
+        """Return rows of a table [V, H], stored with a scale per row."""
+        scales = _scales(table, axis=1, largest=127)  # [V, 1]
+        rows = self.constant(name, np.round(table / scales).astype(np.int8))
+        rows = self.op("Cast", self.op("Gather", rows, ids), to=TensorProto.FLOAT)
+        scale = self.constant(f"{name}.scale", scales)
+        return self.op("Mul", rows, self.op("Gather", scale, ids))
+
+    def attend(self, x: str, attention: Attention) -> str:
+        """Apply self-attention, with its projections in 8 bits and the rest in float32."""
+        name, mask, position_bias = attention.name, attention.mask, attention.position_bias
+        if name not in self.quantisations:
+            return super().attend(x, attention)
+        if position_bias:  # QAttention does not take one
+            projected = self.linear(x, name, attention.matrix, attention.bias)
+            query = self.op("Split", projected, outputs=3, axis=-1)
+            parts = (query, f"{query}_1", f"{query}_2", "", mask, position_bias)
+            return self.fused("MultiHeadAttention", *parts, num_heads=attention.heads)
+        bias = self.constant(f"{name}.bias", attention.bias)
+        x, scale, zero = self._quantised_input(x, name)
+        weight, weight_scale, weight_zero = self._quantised_weight(name, attention.matrix)
+        inputs = (x, weight, bias, scale, weight_scale, mask, zero, weight_zero)
+        return self.fused("QAttention", *inputs, num_heads=attention.heads)
+
+    def _quantised_input(self, x: str, name: str) -> tuple[str, str, str]:
+        """Quantise the input of a product; return it with its scale and zero point."""
+        quantisation = self.quantisations[name]
+        if quantisation.channel_scales is not None:
+            inverse = self.constant(f"{name}.input.channels", 1 / quantisation.channel_scales)
+            x = self.op("Mul", x, inverse)
+        scale = self.constant(f"{name}.input.scale", np.float32(quantisation.scale))
+        zero = self.constant(f"{name}.input.zero", np.uint8(quantisation.zero_point))
+        return self.op("QuantizeLinear", x, scale, zero), scale, zero
+
+    def _quantised_weight(self, name: str, matrix: Array) -> tuple[str, str, str]:
+        """Store a matrix [in, out] in 7 bits; return it with its scales and zero point."""
+        channel_scales = self.quantisations[name].channel_scales
+        matrix = matrix if channel_scales is None else matrix * channel_scales[:, None]
+        integers, scales = quantise_weight(matrix)
+        weight = self.constant(f"{name}.weight", integers)
+        scale = self.constant(f"{name}.weight.scale", scales[0])
+        return weight, scale, self.constant(f"{name}.weight.zero", np.int8(0))
+
+
+def quantise_weight(matrix: Array) -> tuple[Array, Array]:
+    """Round a matrix [in, out] to 7-bit integers; return them and each column's scale [1, out]."""
+    scales = _scales(matrix, axis=0, largest=64)
+    return np.round(matrix / scales).astype(np.int8), scales
+
+
+def _scales(matrix: Array, axis: int, largest: int) -> Array:
+    """Divisors after which the largest absolute value along `axis` is `largest`."""
+    scales = np.abs(matrix).max(axis=axis, keepdims=True) / largest
+    return np.where(scales == 0, 1, scales).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A trained head on disk and in numpy: what training makes, export assembles and we ship."""
+"""A trained head: its files, and its computation in numpy."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.backbones.token_vectors import TokenVectors
 from model_store import LatteMixError, Metric
 from model_store.errors import first_problem
 from model_store.manifest import BackboneOrigin, Precision, Sha256, TokenWeighting, sha256_of
 
 SPEC, TENSORS = "head.json", "head.safetensors"
-CHOSEN_ON = "stsb-dev"  # the set by which settings are chosen, precisions among them
+SELECTION_SET = "stsb-dev"  # settings, precisions among them, are selected on it
 
-STATISTICS_SENTENCES = 4096  # enough for a mean and a centre that no longer move
+STATISTICS_SENTENCES = 4096  # sentences to estimate the mean and the centre from
 _WEIGHER = ("0.weight", "0.bias", "1.weight", "1.bias")
 _CHUNK = 128  # sentences whose token distributions are in memory at once
 
@@ -30,16 +30,18 @@ Normalisation = Literal["none", "centre", "centre-equal-norm"]
 
 
 class HeadError(LatteMixError):
-    """A head is missing, damaged, or does not fit."""
+    """A head is missing, damaged or inconsistent."""
 
 
 class HeadSpec(BaseModel):
-    """`head.json`: everything about a head but its numbers."""
+    """`head.json`: everything about a head except its tensors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
-    sha256: Sha256 | None = Field(None, description="Of head.safetensors; set when it is saved.")
+    sha256: Sha256 | None = Field(
+        None, description="Digest of head.safetensors, set by `Head.save`."
+    )
     backbone: BackboneOrigin
     model: HeadModel = "categorical"
     latent_dims: int = Field(gt=0)
@@ -52,30 +54,32 @@ class HeadSpec(BaseModel):
     corpus: str
     recipe: Mapping[str, Any]
     training: Mapping[str, float] = Field(
-        default_factory=dict, description="What the run was given, and its last figures."
+        default_factory=dict, description="Size of the training run, and its last metrics."
     )
-    probes: tuple[str, ...] = Field((), description="Sentences with recorded mixtures.")
+    probes: tuple[str, ...] = Field(
+        (), description="Sentences with recorded mixtures, for the parity check."
+    )
     evaluation: Mapping[str, float] = Field(
         default_factory=dict,
         description="Spearman x100 by `set/metric`, or `set/metric@precision`.",
     )
 
     def scores(self, precision: Precision) -> dict[str, float]:
-        """What was measured of the model in this precision, by `set/metric`."""
-        suffix = "" if precision == "fp32" else f"@{precision}"
-        found = {key.partition("@"): value for key, value in self.evaluation.items()}
-        return {key: value for (key, *at), value in found.items() if "".join(at) == suffix}
+        """Return the evaluation of one precision, by `set/metric`."""
+        suffix = "" if precision == "fp32" else precision
+        split = [(*key.partition("@"), value) for key, value in self.evaluation.items()]
+        return {name: value for name, _, measured, value in split if measured == suffix}
 
     def drop(self, precision: Precision) -> float | None:
-        """Points lost on STSb dev against fp32 by the worst metric, if both were measured."""
-        before, after = self.scores("fp32"), self.scores(precision)
-        measured = [key for key in after if key.startswith(f"{CHOSEN_ON}/") and key in before]
-        if precision == "fp32" or not measured:
+        """Return the points lost on STSb dev against fp32, by the worst metric; None if unknown."""
+        full, reduced = self.scores("fp32"), self.scores(precision)
+        shared = [key for key in reduced if key.startswith(f"{SELECTION_SET}/") and key in full]
+        if precision == "fp32" or not shared:
             return None
-        return round(max(before[key] - after[key] for key in measured), 2)
+        return round(max(full[key] - reduced[key] for key in shared), 2)
 
     def write(self, directory: Path) -> None:
-        """Write `head.json`, whole or not at all."""
+        """Write `head.json` atomically."""
         text = json.dumps(self.model_dump(mode="json"), indent=2, ensure_ascii=False)
         new = directory / f"{SPEC}.new"
         new.write_text(text + "\n", encoding="utf-8")
@@ -84,15 +88,19 @@ class HeadSpec(BaseModel):
 
 @dataclass(frozen=True)
 class Head:
-    """The VAE's encoder with the normalisation in front of it.
+    """The VAE's encoder, with the normalisation of its input and the weights of tokens.
 
-    `tensors` holds `encoder.N.weight` [out, in] and `encoder.N.bias` [out] for each layer; `mean`
-    [H], subtracted from every token; and where not all tokens weigh 1, `weigher.N.weight` and
-    `weigher.N.bias`, two layers that learned a weight from the vector, or `weighted.ids` [K] and
-    `weighted.weights` [K], which name it by the token. A categorical head also has `centre`
-    [L, C], the mean of sqrt(mixture) over the training sentences; and `probes` [P, L, C], the
-    mixtures of the probe sentences as the torch backbone and this head gave them. Whoever
-    assembles the head must get the same ones.
+    Attributes:
+        spec: the content of `head.json`.
+        tensors: the content of `head.safetensors`:
+            `encoder.N.weight` [out, in] and `encoder.N.bias` [out] of each layer;
+            `mean` [H], subtracted from every token vector;
+            `weigher.N.weight` and `weigher.N.bias`, if token weights are computed from the vectors
+            by two layers;
+            `weighted.ids` [K] and `weighted.weights` [K], the weights of some token ids;
+            `centre` [L, C] (categorical), the mean of sqrt(mixture) over the training sentences;
+            `probes` [P, L, C] (categorical), the mixtures of the probe sentences by the torch
+            backbone and this head.
     """
 
     spec: HeadSpec
@@ -100,13 +108,13 @@ class Head:
 
     @property
     def encoder(self) -> list[tuple[Floats, Floats]]:
-        """Weight [out, in] and bias [out] of each layer, first to last."""
+        """Weight [out, in] and bias [out] of each layer of the encoder."""
         depth = sum(name.startswith("encoder.") for name in self.tensors) // 2
         names = [f"encoder.{index}" for index in range(depth)]
         return [(self.tensors[f"{n}.weight"], self.tensors[f"{n}.bias"]) for n in names]
 
     def codes(self, vectors: Floats) -> Floats:
-        """What the encoder says of every token's latent dims: [T, H] -> [T, L, *]."""
+        """Encode token vectors: [T, H] -> [T, L, *]; * depends on the model."""
         hidden = self._normalise(vectors)
         *inner, (weight, bias) = self.encoder
         for inner_weight, inner_bias in inner:
@@ -115,16 +123,16 @@ class Head:
         return codes.reshape(len(vectors), self.spec.latent_dims, -1)
 
     def distributions(self, vectors: Floats) -> Floats:
-        """Every token's latent distributions: [T, H] -> [T, L, C]."""
+        """Return the latent distributions of tokens: [T, H] -> [T, L, C]."""
         logits = self.codes(vectors) / self.spec.temperature
         odds: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
         shares: Floats = odds / odds.sum(axis=-1, keepdims=True)
         return shares
 
     def mixtures(self, tokens: TokenVectors) -> Floats:
-        """Each sentence's mixture, its tokens' distributions averaged by weight: [N, L, C].
+        """Return each sentence's mixture, the weighted mean of its token distributions: [N, L, C].
 
-        Of a sentence without a token that weighs anything, every value is NaN.
+        A sentence whose tokens all have weight 0 is NaN.
         """
         return np.concatenate([self._mixtures(part) for part in tokens.chunks(_CHUNK)])
 
@@ -137,21 +145,21 @@ class Head:
             return (np.stack(sums) / totals[:, None, None]).astype(np.float32)
 
     def centre_of(self, tokens: TokenVectors) -> Floats:
-        """The mean of sqrt(mixture) over sentences: [L, C]."""
+        """Return the mean of sqrt(mixture) over sentences: [L, C]."""
         roots = np.sqrt(self.mixtures(tokens))
         return np.asarray(np.nanmean(roots, axis=0, dtype=np.float64), np.float32)
 
     def class_usage(self, tokens: TokenVectors) -> Floats:
-        """The mean mixture of the sentences, how much each class is used: [L, C]."""
+        """Return the mean mixture of the sentences: [L, C]."""
         return np.asarray(np.nanmean(self.mixtures(tokens), axis=0, dtype=np.float64), np.float32)
 
     @property
     def is_weighted(self) -> bool:
-        """Whether tokens differ in weight."""
+        """Whether tokens have different weights."""
         return not self.tensors.keys().isdisjoint(("weighted.ids", "weigher.0.weight"))
 
     def weights(self, tokens: TokenVectors) -> Floats:
-        """How much each token counts in its sentence: [T]."""
+        """Return the weight of each token in its sentence's mixture: [T]."""
         weights = np.ones(len(tokens.ids), np.float32)
         if "weigher.0.weight" in self.tensors:
             weigher = [self.tensors[f"weigher.{name}"] for name in _WEIGHER]
@@ -159,9 +167,9 @@ class Head:
             weights = np.exp(hidden @ weigher[2].T + weigher[3])[:, 0]
         if "weighted.ids" in self.tensors:
             known, values = self.tensors["weighted.ids"], self.tensors["weighted.weights"]
-            places = np.searchsorted(known, tokens.ids).clip(max=len(known) - 1)
-            found = known[places] == tokens.ids
-            weights[found] = values[places[found]]
+            rows = np.searchsorted(known, tokens.ids).clip(max=len(known) - 1)
+            matches = known[rows] == tokens.ids
+            weights[matches] = values[rows[matches]]
         return weights
 
     def _normalise(self, vectors: NDArray[np.floating]) -> Floats:
@@ -170,20 +178,20 @@ class Head:
     def save(self, directory: Path) -> None:
         """Write `head.json` and `head.safetensors` into `directory`.
 
-        The encoder is stored in half precision: train it, round it (`rounded`), then measure it.
+        The encoder is stored in float16: apply `rounded` to it before evaluating it.
         """
         directory.mkdir(parents=True, exist_ok=True)
         stored = {name: _stored(name, tensor) for name, tensor in self.tensors.items()}
         new = directory / f"{TENSORS}.new"
         save_file(stored, new)
-        new.chmod(0o644)  # safetensors writes it for the owner alone
+        new.chmod(0o644)  # safetensors makes it readable for the owner only
         spec = self.spec.model_copy(update={"sha256": sha256_of(new)})
         new.replace(directory / TENSORS)
         spec.write(directory)
 
     @classmethod
     def load(cls, directory: Path) -> "Head":
-        """Read a head and check that its parts agree."""
+        """Read a head and check that its parts are consistent."""
         spec_path, tensors_path = directory / SPEC, directory / TENSORS
         for path in (spec_path, tensors_path):
             if not path.is_file():
@@ -193,12 +201,12 @@ class Head:
             if (digest := sha256_of(tensors_path)) != spec.sha256:
                 raise HeadError(
                     f"{tensors_path} is damaged: its SHA-256 is {digest[:12]}…, not "
-                    f"{str(spec.sha256)[:12]}… as {SPEC} says."
+                    f"{str(spec.sha256)[:12]}… as in {SPEC}."
                 )
             stored = load_file(tensors_path)
         except ValidationError as error:
             raise HeadError(f"{spec_path} is not valid: {first_problem(error)}.") from error
-        # The last two, of numbers that numpy has not.
+        # AttributeError and TypeError: bfloat16 and float8, which numpy does not have.
         except (OSError, SafetensorError, AttributeError, TypeError) as error:
             raise HeadError(f"{tensors_path} cannot be read: {error}.") from error
         head = cls(spec, {name: _loaded(tensor) for name, tensor in stored.items()})
@@ -211,52 +219,57 @@ class Head:
         if spec.model == "categorical":
             expected["centre"] = (spec.latent_dims, spec.classes)
             expected["probes"] = (len(spec.probes), spec.latent_dims, spec.classes)
-        expected |= self._weighing()
+        expected |= self._weight_shapes()
         for name, tensor in self.tensors.items():
             if tensor.dtype.kind not in ("iu" if name == "weighted.ids" else "f"):
-                raise HeadError(f"{path}: {name} cannot be of {tensor.dtype}.")
+                raise HeadError(f"{path}: {name} has the wrong type, {tensor.dtype}.")
         for name, shape in expected.items():
-            found = self.tensors[name].shape if name in self.tensors else None
-            if found != shape:
-                raise HeadError(f"{path}: {name} has shape {found}, but {SPEC} says {shape}.")
+            if name not in self.tensors:
+                raise HeadError(f"{path}: {name} is missing.")
+            if self.tensors[name].shape != shape:
+                raise HeadError(
+                    f"{path}: {name} has shape {self.tensors[name].shape}, not {shape} as {SPEC} "
+                    "implies."
+                )
         try:
             layers = self.encoder
         except KeyError as error:
             raise HeadError(f"{path}: {error.args[0]} is missing.") from error
-        width, code = spec.backbone.hidden_size, spec.latent_dims * _code_width(spec)
+        width, code_width = spec.backbone.hidden_size, spec.latent_dims * _values_per_dim(spec)
         for weight, bias in layers:
             fits = weight.ndim == 2 and weight.shape[1] == width and bias.shape == weight.shape[:1]
             width = weight.shape[0] if fits else -1
-        if not layers or width != code:
+        if not layers or width != code_width:
             shapes = [weight.shape for weight, _ in layers]
             raise HeadError(
-                f"{path}: encoder layers of shapes {shapes} do not lead from "
-                f"{spec.backbone.hidden_size} to {code} values."
+                f"{path}: encoder layers of shapes {shapes} do not map "
+                f"{spec.backbone.hidden_size} to {code_width} values."
             )
 
-    def _weighing(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of what weighs tokens, if anything does."""
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes that the tensors of token weights must have, where there are any."""
         parts = {name.partition(".")[0] for name in self.tensors}
         sizes = {name: tensor.size for name, tensor in self.tensors.items()}
-        width, known = sizes.get("weigher.0.bias", 1), sizes.get("weighted.ids") or 1
         shapes: dict[str, tuple[int, ...]] = {}
         if "weigher" in parts:
+            width = sizes.get("weigher.0.bias", 1)
             layers = ((width, self.spec.backbone.hidden_size), (width,), (1, width), (1,))
             shapes |= {f"weigher.{n}": s for n, s in zip(_WEIGHER, layers, strict=True)}
         if "weighted" in parts:
+            known = sizes.get("weighted.ids") or 1  # not 0
             shapes |= {"weighted.ids": (known,), "weighted.weights": (known,)}
         return shapes
 
 
-def _code_width(spec: HeadSpec) -> int:
-    """Numbers the encoder gives for each latent dim."""
+def _values_per_dim(spec: HeadSpec) -> int:
+    """Number of values that the encoder computes for each latent dim."""
     return {"categorical": spec.classes, "normal": 2, "autoencoder": 1}[spec.model]
 
 
 def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
-    """Prepare token vectors [T, H] for the encoder.
+    """Normalise token vectors [T, H] for the encoder.
 
-    Equal norm is sqrt(H), which leaves each coordinate with a variance of about one.
+    Equal norm is sqrt(H), so that each coordinate has a variance of about one.
     """
     if how == "none":
         return tokens
@@ -269,7 +282,7 @@ def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
 
 
 def rounded(tensor: Floats) -> Floats:
-    """The values `Head.save` will keep of an encoder tensor."""
+    """Round an encoder tensor to the values that `Head.save` stores."""
     return tensor.astype(np.float16).astype(np.float32)
 
 

@@ -7,8 +7,8 @@ from model_store import Artifact, Precision, Store, StoreError
 from model_store.choice import Device, choose
 
 
-def hold(store: Store, root: Path, precision: Precision, drop: float | None = None) -> None:
-    """A copy of the tiny model that claims to be of some precision."""
+def add(store: Store, root: Path, precision: Precision, drop: float | None = None) -> None:
+    """Copy the tiny model, with another precision and drop in its manifest."""
     source = store.open("tiny:fp32")
     target = root / "tiny" / precision
     shutil.copytree(source.path, target)
@@ -24,11 +24,11 @@ def hold(store: Store, root: Path, precision: Precision, drop: float | None = No
         (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev, at most 0.3"),
         (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev, more than 0.3"),
         (float("nan"), "cpu", "fp32", "int8 loses nan points on STSb dev, more than 0.3"),
-        (None, "cpu", "fp32", "what int8 loses was not measured"),
+        (None, "cpu", "fp32", "the loss of int8 was not measured"),
         (0.17, "cuda", "fp16", "it is the fastest on a GPU"),
     ],
 )
-def test_what_suits_the_device(
+def test_chooses_precision_for_the_device(
     store: Store,
     tmp_path: Path,
     drop: float | None,
@@ -36,23 +36,23 @@ def test_what_suits_the_device(
     precision: str,
     reason: str,
 ) -> None:
-    hold(store, tmp_path, "fp32")
-    hold(store, tmp_path, "int8", drop)
-    hold(store, tmp_path, "fp16")
+    add(store, tmp_path, "fp32")
+    add(store, tmp_path, "int8", drop)
+    add(store, tmp_path, "fp16")
     chosen = choose(Store(tmp_path), "tiny", device)
     assert chosen.artifact.manifest.precision == precision
     assert chosen.reason == reason
 
 
-def test_what_is_asked_for(store: Store, tmp_path: Path) -> None:
-    hold(store, tmp_path, "fp32")
-    hold(store, tmp_path, "int8", 5.0)
+def test_uses_the_requested_precision(store: Store, tmp_path: Path) -> None:
+    add(store, tmp_path, "fp32")
+    add(store, tmp_path, "int8", 5.0)
     chosen = choose(Store(tmp_path), "tiny:int8", "cpu")
-    assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was asked for")
+    assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was requested")
 
 
-def test_what_there_is(store: Store, tmp_path: Path) -> None:
-    hold(store, tmp_path, "int8", 5.0)
+def test_uses_the_available_precision(store: Store, tmp_path: Path) -> None:
+    add(store, tmp_path, "int8", 5.0)
     assert choose(Store(tmp_path), "tiny", "cpu").reason == "the store has no other"
     chosen = choose(Store(tmp_path), "tiny", "cuda")
     assert (chosen.artifact.manifest.precision, chosen.reason) == (
@@ -64,6 +64,6 @@ def test_what_there_is(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../tiny", "x" * 300, "tiny\0", ""], ids=repr)
-def test_what_is_no_name_is_not_looked_for(tmp_path: Path, name: str) -> None:
+def test_rejects_invalid_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="is not a model name"):
         choose(Store(tmp_path), name, "cpu")

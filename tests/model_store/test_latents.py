@@ -11,27 +11,27 @@ TWO_BY_TWO = [
 ] * 2
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_reads_what_was_written(tmp_path: Path) -> None:
     latents.write(TWO_BY_TWO, HEAD, tmp_path)
     assert latents.read(tmp_path / LATENTS, HEAD, 2, 2) == TWO_BY_TWO
     assert list(latents.read(tmp_path / LATENTS, HEAD, 2, 2)[0][0].words) == ["père", "mer"]
 
 
-def test_a_dim_has_a_line(tmp_path: Path) -> None:
+def test_writes_one_line_per_dim(tmp_path: Path) -> None:
     latents.write(TWO_BY_TWO, HEAD, tmp_path)
     assert len((tmp_path / LATENTS).read_text(encoding="utf-8").splitlines()) == 4
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 3)])
-def test_another_shape_is_refused(tmp_path: Path, shape: tuple[int, int]) -> None:
+def test_rejects_another_shape(tmp_path: Path, shape: tuple[int, int]) -> None:
     latents.write(TWO_BY_TWO, HEAD, tmp_path)
-    message = rf"tells of 2 latent dims of \[2\] classes, not of {shape[0]} of {shape[1]}\."
+    message = rf"describes 2 latent dims of \[2\] classes, not {shape[0]} of {shape[1]}\."
     with pytest.raises(ArtifactError, match=message):
         latents.read(tmp_path / LATENTS, HEAD, *shape)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"[", "is not valid: Invalid JSON"),
         (b"\xff", "is not valid: Invalid JSON"),
@@ -42,18 +42,18 @@ def test_another_shape_is_refused(tmp_path: Path, shape: tuple[int, int]) -> Non
         ),
     ],
 )
-def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+def test_rejects_invalid_file(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / LATENTS).write_bytes(content)
-    with pytest.raises(ArtifactError, match=says):
+    with pytest.raises(ArtifactError, match=message):
         latents.read(tmp_path / LATENTS, HEAD, 1, 1)
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_rejects_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read: No such file"):
         latents.read(tmp_path / LATENTS, HEAD, 1, 1)
 
 
-def test_what_is_told_of_another_head_is_refused(tmp_path: Path) -> None:
+def test_rejects_description_of_another_head(tmp_path: Path) -> None:
     latents.write(TWO_BY_TWO, HEAD, tmp_path)
-    with pytest.raises(ArtifactError, match="tells of another head, abababababab"):
+    with pytest.raises(ArtifactError, match="describes another head, abababababab"):
         latents.read(tmp_path / LATENTS, "cd" * 32, 2, 2)

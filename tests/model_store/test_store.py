@@ -22,13 +22,13 @@ def publish(store: Store, content: str) -> None:
         (staging / "file").write_text(content)
 
 
-def publish_half(store: Store, error: Exception) -> None:
+def fail_to_publish(store: Store, error: Exception) -> None:
     with store.publish("a", "fp32") as staging:
         (staging / "file").write_text("half")
         raise error
 
 
-def test_a_name_finds_its_only_precision(store: Store) -> None:
+def test_opens_the_only_precision_of_a_name(store: Store) -> None:
     assert store.open("tiny").manifest.reference == "tiny:fp32"
     assert store.open("tiny:fp32") == store.open("tiny")
 
@@ -44,19 +44,19 @@ def test_a_name_finds_its_only_precision(store: Store) -> None:
         ("tiny\n", "is not a model name"),
     ],
 )
-def test_what_cannot_be_found_is_explained(store: Store, reference: str, message: str) -> None:
+def test_rejects_unknown_reference(store: Store, reference: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         store.open(reference)
 
 
-def test_a_store_that_does_not_exist_holds_nothing(tmp_path: Path) -> None:
+def test_missing_store_is_empty(tmp_path: Path) -> None:
     store = Store(tmp_path / "none")
     assert store.entries() == []
     with pytest.raises(StoreError, match="it holds nothing yet"):
         store.open("default")
 
 
-def test_publishing_makes_all_files_appear_at_once(tmp_path: Path) -> None:
+def test_publishes_all_files_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.publish("a", "fp32") as staging:
         (staging / "file").write_text("whole")
@@ -65,7 +65,7 @@ def test_publishing_makes_all_files_appear_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "fp32").stat().st_mode & 0o777 == 0o755
 
 
-def test_publishing_again_replaces_the_whole_artifact(tmp_path: Path) -> None:
+def test_publishing_replaces_the_whole_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.publish("a", "fp32") as staging:
         (staging / "old").write_text("old")
@@ -75,7 +75,7 @@ def test_publishing_again_replaces_the_whole_artifact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["renameat2", "two renames"])
-def test_a_reader_never_finds_the_store_without_the_model(
+def test_model_can_be_read_while_it_is_replaced(
     private_store: Store, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
@@ -93,7 +93,7 @@ def test_a_reader_never_finds_the_store_without_the_model(
 
     reader = threading.Thread(target=read)
     reader.start()
-    for _ in range(50):
+    for _ in range(20):
         with private_store.publish("tiny", "fp32") as staging:
             for name, content in files.items():
                 (staging / name).write_bytes(content)
@@ -105,46 +105,46 @@ def test_a_reader_never_finds_the_store_without_the_model(
         assert failures == []
 
 
-def test_a_failed_second_rename_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rename_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     publish(store, "old")
     monkeypatch.setattr("model_store.store.ctypes.CDLL", lambda *_, **__: object())
     rename = Path.rename
 
-    def fail_into_place(self: Path, target: Path) -> Path:
+    def fail(self: Path, target: Path) -> Path:
         if self.name.startswith(".staging-") and not self.name.endswith("-old"):
             raise OSError(5, "Input/output error", str(target))
         return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", fail_into_place)
+    monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(StoreError, match="Input/output error"):
         publish(store, "new")
     assert (tmp_path / "a/fp32/file").read_text() == "old"
 
 
-def test_a_fault_of_what_is_read_is_not_blamed_on_the_store(tmp_path: Path) -> None:
+def test_error_of_another_file_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"):
-        publish_half(Store(tmp_path / "store"), FileNotFoundError(2, "gone", "/source/file"))
+        fail_to_publish(Store(tmp_path / "store"), FileNotFoundError(2, "gone", "/source/file"))
 
 
-def test_a_failed_publish_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
+def test_failed_publish_keeps_the_old_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
     publish(store, "old")
     with pytest.raises(RuntimeError, match="power cut"):
-        publish_half(store, RuntimeError("power cut"))
+        fail_to_publish(store, RuntimeError("power cut"))
     assert names(tmp_path) == ["a/fp32/file"]
     assert (tmp_path / "a/fp32/file").read_text() == "old"
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
     store = Store(tmp_path)
     message = f"Cannot write to the model store {tmp_path}: No space left on device.*LATTEMIX_STORE"
     with pytest.raises(StoreError, match=message):
-        publish_half(store, OSError(28, "No space left on device"))
+        fail_to_publish(store, OSError(28, "No space left on device"))
     assert names(tmp_path) == []
 
 
-def test_a_store_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_rejects_file_as_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = Store(tmp_path / "file")
     with (
@@ -156,7 +156,7 @@ def test_a_store_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Be nobody instead of root, who may write anywhere."""
+    """Run as nobody, because root may write anywhere."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -166,8 +166,8 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_a_read_only_store_is_a_sentence() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # tmp_path has parents that nobody may not enter
+def test_rejects_read_only_store() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # nobody cannot enter the parents of tmp_path
         os.chmod(folder, 0o555)
         message = f"Cannot write to the model store {folder}: Permission denied"
         with unprivileged(), pytest.raises(StoreError, match=message):
@@ -175,11 +175,11 @@ def test_a_read_only_store_is_a_sentence() -> None:
         os.chmod(folder, 0o755)
 
 
-def test_what_a_killed_publisher_left_is_swept_once_it_is_old(tmp_path: Path) -> None:
+def test_removes_stale_staging_directories(tmp_path: Path) -> None:
     fresh, stale = tmp_path / ".staging-fresh", tmp_path / ".staging-stale"
-    for left in (fresh, stale):
-        left.mkdir()
-        (left / "half").write_text("half")
+    for staging in (fresh, stale):
+        staging.mkdir()
+        (staging / "half").write_text("half")
     now = time.time()
     os.utime(fresh, (now - 12 * 3600, now - 12 * 3600))
     os.utime(stale, (now - 48 * 3600, now - 48 * 3600))
@@ -190,14 +190,14 @@ def test_what_a_killed_publisher_left_is_swept_once_it_is_old(tmp_path: Path) ->
     assert not stale.exists()
 
 
-def test_names_cannot_leave_the_store(tmp_path: Path) -> None:
+def test_rejects_name_outside_the_store(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     with pytest.raises(StoreError, match="is not a model name"), store.publish("../out", "fp32"):
         pytest.fail("the block must not run")
     assert not (tmp_path / "out").exists()
 
 
-def test_entries_show_what_is_refused_and_why(private_store: Store) -> None:
+def test_entries_report_damaged_artifacts(private_store: Store) -> None:
     damaged = private_store.root / "damaged"
     shutil.copytree(private_store.root / "tiny", damaged)
     good, bad = sorted(private_store.entries(), key=lambda entry: entry.problem is not None)
@@ -209,7 +209,7 @@ def test_entries_show_what_is_refused_and_why(private_store: Store) -> None:
         private_store.open("damaged")
 
 
-def test_the_default_root_is_the_checkouts_or_the_users(
+def test_default_root_is_in_the_checkout_or_in_the_users_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert default_root().parts[-2:] == ("model_store", "artifacts")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lattemix.build.backbones.tokens import TokenVectors
+from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Head, HeadError
 from lattemix.encoder import _load
 from lattemix.tokenization import Tokenizer

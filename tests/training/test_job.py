@@ -479,7 +479,7 @@ def test_what_cannot_be_served_is_said_before_training(
     backbone: Path,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("lattemix.build.build.FAMILIES", {})
+    monkeypatch.setattr("lattemix.build.network.FAMILIES", {})
     assert run(monkeypatch, *arguments, "--steps", 5, "--out", tmp_path / "out") == 0
     assert "this head can be evaluated, but not served. " in capsys.readouterr().err
 

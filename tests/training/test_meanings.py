@@ -97,8 +97,8 @@ def test_the_words_go_into_the_artifact(
     assert latents.read(artifact.path / LATENTS, digest, 4, 5) == expected
     shutil.copytree(head_directory, tmp_path / "head")
     for wrong, message in (
-        ((expected[1:], digest), "tells of 3 latent dims"),
-        ((expected, "0" * 64), "tells of another head"),
+        ((expected[1:], digest), "describes 3 latent dims"),
+        ((expected, "0" * 64), "describes another head"),
     ):
         latents.write(*wrong, tmp_path / "head")
         with pytest.raises(ArtifactError, match=message):

@@ -7,9 +7,9 @@ import pytest
 from transformers import ViTConfig, ViTModel
 
 from lattemix.build.backbones import BackboneError, Checkpoint
-from lattemix.build.build import build
 from lattemix.build.families import ExportError
 from lattemix.build.head import Head, HeadError, normalise
+from lattemix.build.network import build_model
 from tests.conftest import SENTENCES
 from training.backbones import Backbone, load
 from training.backbones.transformer import Transformer
@@ -89,14 +89,14 @@ def test_the_baselines_are_heads_that_cannot_be_served(
     head = Head.load(tmp_path)
     assert head.encoder[0][0].shape == (outputs, 16)
     with pytest.raises(ExportError, match=f"of the {model} model, a baseline"):
-        build(checkpoint, head)
+        build_model(checkpoint, head)
 
 
 def test_a_head_whose_kind_and_width_disagree(head_directory: Path, tmp_path: Path) -> None:
     directory = Path(shutil.copytree(head_directory, tmp_path / "head"))
     spec = json.loads((directory / "head.json").read_text()) | {"model": "normal"}
     (directory / "head.json").write_text(json.dumps(spec))
-    with pytest.raises(HeadError, match="do not lead from 16 to 8 values"):
+    with pytest.raises(HeadError, match="do not map 16 to 8 values"):
         Head.load(directory)
 
 

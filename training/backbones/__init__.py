@@ -3,10 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lattemix.build.backbones.checkpoint import Checkpoint
-from lattemix.build.backbones.sources import open_backbone
-from lattemix.build.backbones.tokens import TokenVectors
-from lattemix.build.backbones.weights import BackboneError
+from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors, open_backbone
 
 __all__ = [
     "Advance",

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from safetensors import SafetensorError
 
-from lattemix.build.backbones.checkpoint import Checkpoint
-from lattemix.build.backbones.tokens import TokenVectors
-from lattemix.build.backbones.weights import BackboneError
+from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors
 from lattemix.build.backbones.words import TABLE
 from lattemix.tokenization import Tokenizer
 from training.backbones import Advance

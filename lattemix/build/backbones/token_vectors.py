@@ -1,4 +1,4 @@
-"""The token vectors of many sentences, packed: what every backbone gives."""
+"""Token vectors of many sentences, packed without padding."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,42 +9,42 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """N sentences of T tokens in all, one sentence after another, without padding."""
+    """The T tokens of N sentences, concatenated."""
 
     vectors: NDArray[np.floating]  # [T, H]
-    ids: NDArray[np.int32]  # [T], in the backbone's vocabulary
+    ids: NDArray[np.int32]  # [T]
     lengths: NDArray[np.int32]  # [N]
-    truncated: int = 0  # sentences that were longer than the backbone reads
+    truncated: int = 0  # number of truncated sentences
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
-        """Each sentence's vectors [S, H]."""
+        """Yield each sentence's vectors [S, H]."""
         return iter(np.split(self.vectors, np.cumsum(self.lengths)[:-1]))
 
     @property
     def sentence_of(self) -> NDArray[np.intp]:
-        """The index of the sentence each token is in, [T]."""
+        """The index of each token's sentence: [T]."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def take(self, sentences: Sequence[int] | NDArray[np.intp]) -> "TokenVectors":
-        """Some of the sentences, in the order given."""
+        """Return the sentences with these indices, in this order."""
         ends = np.cumsum(self.lengths)
         spans = [np.arange(ends[i] - self.lengths[i], ends[i]) for i in sentences]
         tokens = np.concatenate(spans) if spans else np.arange(0)
         return TokenVectors(self.vectors[tokens], self.ids[tokens], self.lengths[list(sentences)])
 
     def without(self, token: int | None) -> "TokenVectors":
-        """The same sentences without one of the vocabulary's tokens."""
+        """Return the sentences without the tokens of one id."""
         if token is None:
             return self
-        kept = self.ids != token
-        lengths = np.bincount(self.sentence_of[kept], minlength=len(self)).astype(np.int32)
-        return TokenVectors(self.vectors[kept], self.ids[kept], lengths, self.truncated)
+        rest = self.ids != token
+        lengths = np.bincount(self.sentence_of[rest], minlength=len(self)).astype(np.int32)
+        return TokenVectors(self.vectors[rest], self.ids[rest], lengths, self.truncated)
 
     def chunks(self, size: int) -> Iterator["TokenVectors"]:
-        """The sentences, `size` at a time."""
+        """Yield `size` sentences at a time."""
         ends = np.cumsum(self.lengths)
         for first in range(0, len(self), size):
             lengths = self.lengths[first : first + size]
@@ -54,7 +54,7 @@ class TokenVectors:
 
     @classmethod
     def join(cls, parts: Sequence["TokenVectors"]) -> "TokenVectors":
-        """Several of them, one after another."""
+        """Concatenate several."""
         return cls(
             np.concatenate([part.vectors for part in parts]),
             np.concatenate([part.ids for part in parts]),

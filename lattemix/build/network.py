@@ -1,43 +1,45 @@
-"""A backbone's safetensors and a head to one ONNX graph. No torch, no optimiser pass."""
-
-from collections.abc import Callable
+"""The ONNX model of a backbone and a head, built from their weights without torch."""
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from safetensors import SafetensorError
 
-from lattemix.build.arithmetic import Arithmetic
 from lattemix.build.backbones import Checkpoint
 from lattemix.build.backbones.words import TABLE
-from lattemix.build.encoder import encode
 from lattemix.build.families import FAMILIES, ExportError, Tensors
 from lattemix.build.graph import FUSED, Graph
 from lattemix.build.head import Head
+from lattemix.build.transformer import hidden_states
 
 OPSET = 17
-LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
+MAX_BYTES = 2**31 - 1  # of a protobuf
 
 
-def check(checkpoint: Checkpoint) -> None:
-    """Refuse a backbone of a family that cannot be exported."""
+def check_exportable(checkpoint: Checkpoint) -> None:
+    """Raise ExportError if the backbone's family cannot be exported."""
     family = checkpoint.config["model_type"]
     if not checkpoint.is_static and family not in FAMILIES:
         raise ExportError(
-            f"{checkpoint.name} is of the family {family!r}, which cannot be exported yet: "
+            f"{checkpoint.name} is of the family {family!r}, which cannot be exported: only "
             f"{', '.join(FAMILIES)} and static word vectors can."
         )
 
 
-def build(
-    checkpoint: Checkpoint, head: Head, arithmetic: Callable[[Graph], Arithmetic] = Arithmetic
-) -> onnx.ModelProto:
-    """Return the graph `input_ids, attention_mask, pool -> mixture` of a backbone and a head."""
-    check(checkpoint)
+def build_model(checkpoint: Checkpoint, head: Head, graph: Graph | None = None) -> onnx.ModelProto:
+    """Return the model `input_ids, attention_mask, pool -> mixture` of a backbone and a head.
+
+    Args:
+        checkpoint: the backbone.
+        head: the head, trained on that backbone.
+        graph: an empty graph of the wanted precision; default: float32.
+    """
+    graph = graph or Graph()
+    check_exportable(checkpoint)
     if head.spec.model != "categorical":
         raise ExportError(
-            f"This head is of the {head.spec.model} model, a baseline for measuring: only the "
-            "categorical one gives mixtures to serve."
+            f"This head is of the {head.spec.model} model, a baseline for evaluation: only "
+            "categorical heads can be served."
         )
     try:
         weights = checkpoint.tensors()
@@ -45,46 +47,45 @@ def build(
         raise ExportError(
             f"The weights in {checkpoint.directory} are damaged or unreadable: {error}."
         ) from error
-    numbers = arithmetic(Graph())
     try:
-        tokens = _tokens(numbers, checkpoint, weights, head)
+        tokens = _token_vectors(graph, checkpoint, weights, head)
     except KeyError as error:
         raise ExportError(
             f"{checkpoint.name}: {error.args[0]!r} is missing from its weights or its config."
         ) from error
-    mixture = _mixture(numbers, head, tokens)
-    size = sum(len(tensor.raw_data) for tensor in numbers.graph.initializers)
-    if size > LARGEST_FILE:
+    mixture = _mixture(graph, head, tokens)
+    size = sum(len(tensor.raw_data) for tensor in graph.initializers)
+    if size > MAX_BYTES:
         raise ExportError(
-            f"The graph has {size / 1e9:.1f} GB in {numbers.precision}, and one ONNX file holds "
-            "2.1: export it in fp16, or read a lower layer."
+            f"The graph has {size / 1e9:.1f} GB in {graph.precision}, but one ONNX file holds at "
+            "most 2.1 GB: export it in fp16, or read a lower layer."
         )
-    return _model(numbers.graph, mixture, head)
+    return _model(graph, mixture, head)
 
 
-def _tokens(numbers: Arithmetic, checkpoint: Checkpoint, weights: Tensors, head: Head) -> str:
-    """Token vectors [B, S, H] of the layer that the head reads."""
-    width, layers = head.spec.backbone.hidden_size, head.spec.backbone.layer
+def _token_vectors(graph: Graph, checkpoint: Checkpoint, weights: Tensors, head: Head) -> str:
+    """The token vectors [B, S, H] that the head reads."""
+    expected_width, layer = head.spec.backbone.hidden_size, head.spec.backbone.layer
     if checkpoint.is_static:
         table = weights[TABLE]
-        found = table.shape[-1]
-        tokens = numbers.look_up(TABLE, table, "input_ids")
+        width = table.shape[-1]
+        tokens = graph.look_up(TABLE, table, "input_ids")
     else:
-        encoder = FAMILIES[checkpoint.config["model_type"]](checkpoint.config, weights)
-        if layers > encoder.layers:
-            raise ExportError(f"Layer {layers} was asked for, of {encoder.layers}.")
-        found = encoder.width
-        tokens = encode(numbers, encoder, layers, head.spec.max_tokens)
-    if found != width:
+        model = FAMILIES[checkpoint.config["model_type"]](checkpoint.config, weights)
+        if layer > model.layers:
+            raise ExportError(f"The head reads layer {layer}, but there are {model.layers} layers.")
+        width = model.width
+        tokens = hidden_states(graph, model, layer, head.spec.max_tokens)
+    if width != expected_width:
         raise ExportError(
-            f"{checkpoint.name} gives vectors of {found} values, but the head reads {width}."
+            f"{checkpoint.name} has vectors of {width} values, but the head reads {expected_width}."
         )
     return tokens
 
 
-def _mixture(numbers: Arithmetic, head: Head, tokens: str) -> str:
-    """From token vectors [B, S, H] to pooled mixtures [B, G, L, C]."""
-    graph, spec = numbers.graph, head.spec
+def _mixture(graph: Graph, head: Head, tokens: str) -> str:
+    """Token vectors [B, S, H] to pooled mixtures [B, G, L, C]."""
+    spec = head.spec
     x = _normalise(graph, head, tokens)
     layers = head.encoder
     if spec.normalisation == "centre":  # W (x - mean) + b = W x + (b - W mean)
@@ -92,16 +93,15 @@ def _mixture(numbers: Arithmetic, head: Head, tokens: str) -> str:
         layers = [(first, first_bias - first @ head.tensors["mean"]), *rest]
     for index, (matrix, bias) in enumerate(layers):
         last = index == len(layers) - 1
-        # The temperature divides the logits, so it divides what makes them.
+        # Dividing the logits by the temperature is the same as dividing the last layer's weights.
         scale = np.float32(1 / spec.temperature) if last else np.float32(1)
-        x = numbers.narrow(x)
-        x = numbers.widen(numbers.linear(x, f"head.{index}", matrix.T * scale, bias * scale))
+        x = graph.linear(graph.narrow(x), f"head.{index}", matrix.T * scale, bias * scale)
+        x = graph.widen(x)
         x = x if last else graph.op("Relu", x)
     latent = np.array([0, 0, spec.latent_dims, spec.classes])
     latent_shape = graph.constant("head.latent_shape", latent)
-    flat_shape = graph.constant(
-        "head.flat_shape", np.array([0, 0, spec.latent_dims * spec.classes])
-    )
+    flat = np.array([0, 0, spec.latent_dims * spec.classes])
+    flat_shape = graph.constant("head.flat_shape", flat)
     x = graph.op("Reshape", x, latent_shape)
     x = graph.op("Softmax", x, axis=-1)  # [B, S, L, C]
     x = graph.op("Reshape", x, flat_shape)  # [B, S, L*C]
@@ -110,7 +110,7 @@ def _mixture(numbers: Arithmetic, head: Head, tokens: str) -> str:
 
 
 def _normalise(graph: Graph, head: Head, tokens: str) -> str:
-    """What of the head's normalisation (`lattemix.build.head.normalise`) its weights cannot absorb."""
+    """`head.normalise` as operators; centring alone is folded into the weights instead."""
     if head.spec.normalisation != "centre-equal-norm":
         return tokens
     centred = graph.op("Sub", tokens, graph.constant("head.mean", head.tensors["mean"]))
