@@ -12,14 +12,14 @@ class TruncationWarning(UserWarning):
     """Texts longer than the model's maximum length were truncated."""
 
 
-def warn_truncated(truncated: Sequence[bool], limit: int) -> None:
-    """Warn the caller of a public method if any of its texts were truncated."""
+def warn_truncated(truncated: Sequence[bool], limit: int, stacklevel: int = 3) -> None:
+    """Warn the caller of the calling method if any of its texts were truncated."""
     if any(truncated):
         message = (
             f"{sum(truncated):,} of {len(truncated):,} texts have more than {limit} tokens and "
             "were truncated; pass truncate=False to raise an error instead."
         )
-        warnings.warn(message, TruncationWarning, stacklevel=3)
+        warnings.warn(message, TruncationWarning, stacklevel=stacklevel)
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:
