@@ -3,8 +3,6 @@
 import asyncio
 import inspect
 import json
-import subprocess
-import sys
 import warnings
 from textwrap import dedent
 from typing import Any
@@ -228,14 +226,3 @@ def test_docstring_examples_run(
         asyncio.run(scope["main"]())
     assert len(server.bodies("/similarity")) >= 1
     assert len(server.bodies("/embed")) == 1
-
-
-def test_client_imports_neither_model_nor_server() -> None:
-    code = (
-        "import sys, lattemix; lattemix.Client, lattemix.TruncationWarning; "
-        "print(*{'onnxruntime', 'tokenizers', 'fastapi', 'uvicorn'} & set(sys.modules))"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert output.split() == []
