@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.texts import sentences
 from lattemix.encoder import Encoder, batches, usable_cores
 from lattemix.settings import ModelSettings, load_settings
-from lattemix.speed import measure
+from lattemix.speed import measure_speed
 from lattemix.tokenization import Tokenizer, Tokens
 from model_store import Artifact, Precision, Store
 
@@ -53,7 +53,7 @@ class OurEngine:
 
     def speeds(self, seconds: float) -> list[tuple[int, float]]:
         """Sentences per second of every length, as `lattemix measure` finds them."""
-        return [(speed.length, speed.sentences) for speed in measure(self.encoder, seconds)]
+        return [(speed.length, speed.sentences) for speed in measure_speed(self.encoder, seconds)]
 
     def __call__(self, texts: Sequence[str], at_once: int = 0) -> float:
         """All texts in one call, or so many in each."""

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
+    from lattemix.arguments import TruncationWarning
     from lattemix.client import AsyncClient, Client, ServerError
-    from lattemix.model import Model, TruncationWarning, load
-    from lattemix.responses import Explanation, MatrixResponse, RankResult
+    from lattemix.model import Model, load
+    from lattemix.responses import Explanation, MatrixResponse, RankResult, Rejection
     from model_store import LatteMixError, Metric
 
 __version__ = version("lattemix")
@@ -34,8 +35,9 @@ _PUBLIC = {
     "Metric": "model_store",
     "Model": "lattemix.model",
     "RankResult": "lattemix.responses",
+    "Rejection": "lattemix.responses",
     "ServerError": "lattemix.client",
-    "TruncationWarning": "lattemix.model",
+    "TruncationWarning": "lattemix.arguments",
     "load": "lattemix.model",
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "Metric",
     "Model",
     "RankResult",
+    "Rejection",
     "ServerError",
     "TruncationWarning",
     "__version__",

@@ -1,4 +1,7 @@
-"""`lattemix`: serve a model, compare sentences, assemble and list models."""
+"""`lattemix`: serve a model, compare sentences, assemble and list models.
+
+Commands import what they need when they run: a client needs no ONNX Runtime.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn, TypeVar, get_args
@@ -6,7 +9,7 @@ from typing import Annotated, Literal, NoReturn, TypeVar, get_args
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from lattemix.bulk import writers as results
+from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import complete
 from lattemix.settings import ModelSettings, Provider, load_settings
 from model_store import LatteMixError, Metric, Precision, Store
@@ -22,48 +25,54 @@ cli = typer.Typer(
 
 T = TypeVar("T")
 
-
-Model = Annotated[str | None, typer.Option(help="`name` or `name:precision`; else LATTEMIX_MODEL.")]
 METRICS = "cosine,js"
+PRECISIONS = "fp32,int8"
+
+Model = Annotated[
+    str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
+]
 OneMetric = Annotated[
     Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
 ]
-Metrics = Annotated[str, typer.Option(help="One or several, with commas.")]
-PRECISIONS = "fp32,int8"
+Metrics = Annotated[str, typer.Option(help="Similarity metrics, comma-separated.")]
 PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="One or several of fp32, fp16, int8; with commas.")
+    str, typer.Option("--precision", help="Precisions, comma-separated: fp32, fp16, int8.")
 ]
-StoreOption = Annotated[Path | None, typer.Option("--store", help="Else LATTEMIX_STORE.")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Directory of the models; else LATTEMIX_STORE.")
+]
 ProviderOption = Annotated[
-    Provider | None, typer.Option("--provider", help="Else LATTEMIX_PROVIDER.")
+    Provider | None, typer.Option("--provider", help="Device; else LATTEMIX_PROVIDER.")
 ]
 SentenceFile = Annotated[
     Path | None,
     typer.Option(
         "--file",
-        help="Instead: .txt, .csv, .tsv, .parquet (column text or sentence; or just one), .jsonl, "
-        "or - for lines.",
+        help="File of sentences: .txt, .csv, .tsv, .parquet (column text or sentence, or the only "
+        "one), .jsonl, or - for lines from standard input.",
     ),
 ]
-_OUT = "Write to .csv, .tsv, .json, .jsonl, .parquet{}; else JSON lines to standard output."
+_OUT = "Output file: .csv, .tsv, .json, .jsonl, .parquet{}; default: JSON lines on standard output."
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help=_OUT.format(" or .npy"))]
 RankOut = Annotated[Path | None, typer.Option("--out", dir_okay=False, help=_OUT.format(""))]
 Url = Annotated[
     str | None,
-    typer.Option(help="Ask this server (with LATTEMIX_API_KEY), not a model in this process."),
+    typer.Option(help="Server to use instead of a model in this process; see LATTEMIX_API_KEY."),
 ]
 
 
 @cli.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Else LATTEMIX_HOST, or 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Else LATTEMIX_PORT, or 8000.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address; else LATTEMIX_HOST, or 127.0.0.1.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port; else LATTEMIX_PORT, or 8000.")] = None,
     model: Model = None,
     store: StoreOption = None,
     provider: ProviderOption = None,
 ) -> None:
     """Serve a model over HTTP."""
-    from app.run import run  # the service, which nothing else here knows of
+    from app.run import run
     from app.settings import load_settings
 
     run(load_settings(host=host, port=port, model=model, store=store, provider=provider))
@@ -72,12 +81,12 @@ def serve(
 @cli.command()
 def similarity(
     a: Annotated[str | None, typer.Argument(help="A sentence.")] = None,
-    b: Annotated[str | None, typer.Argument(help="Another.")] = None,
+    b: Annotated[str | None, typer.Argument(help="Another sentence.")] = None,
     file: Annotated[
         Path | None,
         typer.Option(
-            help="Instead, pairs: .csv, .tsv, .parquet (columns a, b or sentence1, sentence2; or "
-            "just two), .jsonl, or - for lines with a tab."
+            help="File of pairs: .csv, .tsv, .parquet (columns a, b or sentence1, sentence2, or "
+            "the only two), .jsonl, or - for tab-separated lines from standard input."
         ),
     ] = None,
     out: Out = None,
@@ -86,33 +95,33 @@ def similarity(
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
-    """Compare two sentences, or the pairs in a file; without a server, or with one."""
-    wanted = _chosen(metrics, list[Metric], "--metrics")
-    from lattemix.bulk import commands as bulk
+    """Compare two sentences, or the pairs of a file."""
+    requested = _choices(metrics, list[Metric], "--metrics")
+    from lattemix.bulk import commands
 
-    results.check(out)
-    pairs = bulk.pairs(a, b, file, out)
-    with bulk.connected(url, model, store) as client:
+    check_output(out)
+    pairs = commands.pair_rows(a, b, file, out)
+    with commands.open_model(url, model, store) as loaded:
         if file is None and out is None:
-            bulk.show(client, pairs, wanted)
+            commands.print_similarities(loaded, pairs, requested)
         else:
-            bulk.compare(client, pairs, wanted, out)
+            commands.write_similarities(loaded, pairs, requested, out)
 
 
 @cli.command()
 def explain(
     a: Annotated[str, typer.Argument(help="A sentence.")],
-    b: Annotated[str, typer.Argument(help="Another.")],
+    b: Annotated[str, typer.Argument(help="Another sentence.")],
     metric: OneMetric = None,
     model: Model = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
-    """Tell why two sentences are similar: which words meet, and which meanings are shared."""
-    from lattemix.bulk import commands as bulk
+    """Explain the similarity of two sentences: aligned words, shared and unshared meanings."""
+    from lattemix.bulk import commands
 
-    with bulk.connected(url, model, store) as client:
-        bulk.explain(client, a, b, metric)
+    with commands.open_model(url, model, store) as loaded:
+        commands.print_explanation(loaded, a, b, metric)
 
 
 @cli.command()
@@ -121,47 +130,47 @@ def embed(
     file: SentenceFile = None,
     out: Out = None,
     form: Annotated[
-        results.Format | None,
+        Format | None,
         typer.Option(
             "--format",
-            help="Of each mixture: L lists of C weights, one list, or the weights that are not "
-            "small. .csv, .tsv and .parquet hold flat ones, .npy dense or flat ones.",
+            help="Format of a mixture: L lists of C weights, one list, or only the large weights. "
+            ".csv, .tsv and .parquet hold flat mixtures, .npy dense or flat ones.",
         ),
     ] = None,
     model: Model = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
-    """Turn sentences into mixtures; without a server, or with one."""
-    from lattemix.bulk import commands as bulk
+    """Encode sentences as mixtures."""
+    from lattemix.bulk import commands
 
-    results.check(out)
-    form = results.format_for(out, form)
-    rows = bulk.sentences(texts, file, out)
-    with bulk.connected(url, model, store) as client:
-        bulk.embed(client, rows, form, out)
+    check_output(out)
+    form = format_for(out, form)
+    rows = commands.text_rows(texts, file, out)
+    with commands.open_model(url, model, store) as loaded:
+        commands.write_mixtures(loaded, rows, form, out)
 
 
 @cli.command()
 def rank(
-    query: Annotated[str, typer.Argument(help="A sentence.")],
-    candidates: Annotated[list[str] | None, typer.Argument(help="To be put in order.")] = None,
+    query: Annotated[str, typer.Argument(help="The sentence to compare with.")],
+    candidates: Annotated[list[str] | None, typer.Argument(help="Sentences to order.")] = None,
     file: SentenceFile = None,
     out: RankOut = None,
     metric: OneMetric = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Only so many.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Maximum number of results.")] = None,
     model: Model = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
-    """Put sentences in order of their similarity to one; without a server, or with one."""
-    from lattemix.bulk import commands as bulk
+    """Order sentences by their similarity to a query."""
+    from lattemix.bulk import commands
 
-    results.check(out, but=".npy")
-    rows = bulk.sentences(candidates, file, out)
-    plainly = file is None and out is None
-    with bulk.connected(url, model, store) as client:
-        bulk.rank(client, query, rows, metric, top_k, out, plainly)
+    check_output(out, exclude=".npy")
+    rows = commands.text_rows(candidates, file, out)
+    plain = file is None and out is None
+    with commands.open_model(url, model, store) as loaded:
+        commands.write_ranking(loaded, query, rows, metric, top_k, out, plain)
 
 
 @cli.command()
@@ -174,47 +183,51 @@ def score(
             exists=True,
         ),
     ],
-    output: Annotated[Path, typer.Argument(help="Directory to write; it must not exist yet.")],
+    output: Annotated[Path, typer.Argument(help="Directory to write; it must not exist.")],
     columns: Annotated[
-        str, typer.Option(help="Two to compare, with a comma, or one to embed.")
+        str, typer.Option(help="Two columns to compare, comma-separated, or one to embed.")
     ] = "a,b",
     keep: Annotated[
-        str | None, typer.Option(help="Others to carry over as text, with commas.")
+        str | None, typer.Option(help="Other columns to copy as text, comma-separated.")
     ] = None,
     metrics: Metrics = METRICS,
     engine: Annotated[
         Literal["local", "ray"],
-        typer.Option(help="This process, or a Ray cluster (RAY_ADDRESS, else its own)."),
+        typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Of Ray; else one for each core, or GPU.")
+        int | None, typer.Option(min=1, help="Ray workers; default: one per core or GPU.")
     ] = None,
     parts: Annotated[
         Literal["parquet", "csv", "tsv", "jsonl", "npy"] | None,
-        typer.Option(help="Kind of the files to write; else the input's, or parquet for mixtures."),
+        typer.Option(help="File type to write; default: the input's, or parquet for mixtures."),
     ] = None,
-    shard_rows: Annotated[int, typer.Option(min=1, help="Rows in each of them.")] = 10_000,
+    shard_rows: Annotated[int, typer.Option(min=1, help="Rows per file.")] = 10_000,
     model: Model = None,
     store: StoreOption = None,
 ) -> None:
-    """Score or embed files that fit no memory; run it again to go on where it was stopped."""
-    wanted = _chosen(metrics, list[Metric], "--metrics")
+    """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
+    requested = _choices(metrics, list[Metric], "--metrics")
     settings = load_settings(ModelSettings, model=model, store=store)
-    from lattemix.bulk import score as scoring
+    from lattemix.bulk.score import LocalRunner, RayRunner
+    from lattemix.bulk.score import score as score_files
 
     if engine == "local" and workers is not None:
-        raise LatteMixError("--workers is for --engine ray; --engine local has all cores.")
+        raise LatteMixError("--workers is for --engine ray; --engine local uses all cores.")
 
-    def start() -> scoring.Local | scoring.OnRay:
-        return scoring.Local(settings) if engine == "local" else scoring.OnRay(settings, workers)
+    def start_runner() -> LocalRunner | RayRunner:
+        return LocalRunner(settings) if engine == "local" else RayRunner(settings, workers)
 
-    names, kept = _listed(columns), _listed(keep)
-    tally = scoring.score(source, output, names, kept, wanted, parts, shard_rows, start)
-    _tell(f"{output} is complete: {tally.rows:,} rows.")
+    tally = score_files(
+        source, output, _names(columns), _names(keep), requested, parts, shard_rows, start_runner
+    )
+    _report(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
-        _tell(f"Note: {tally.truncated:,} sentences were longer than the model reads, and cut.")
-    if tally.refused:
-        _tell(f"{tally.refused:,} rows were refused, the first because: {tally.first_reason}")
+        note = "sentences have more tokens than the model reads and were truncated"
+        _report(f"Note: {tally.truncated:,} {note}.")
+    if tally.rejected:
+        rejected = f"{tally.rejected:,} of {tally.rows:,} rows were rejected"
+        _report(f"{rejected}; the first is {tally.first_rejection}")
         raise typer.Exit(1)
 
 
@@ -223,18 +236,18 @@ def measure(
     model: Model = None,
     store: StoreOption = None,
     provider: ProviderOption = None,
-    seconds: Annotated[float, typer.Option(min=0, help="To spend on each length.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0, help="Duration per sentence length.")] = 2,
 ) -> None:
-    """Say how many sentences and tokens a second the model reads on this machine."""
+    """Measure the model's throughput on this machine."""
     settings = load_settings(ModelSettings, model=model, store=store, provider=provider)
     from lattemix.encoder import Encoder
-    from lattemix.speed import measure
+    from lattemix.speed import measure_speed
 
     encoder = Encoder.load(settings)
-    where = f"{encoder.manifest.reference} on {encoder.provider}"
-    typer.echo(f"{where}: batches of {encoder.token_budget} tokens, {encoder.parallel} at once")
+    title = f"{encoder.manifest.reference} on {encoder.provider}"
+    typer.echo(f"{title}: batches of {encoder.token_budget} tokens, {encoder.parallel} at once")
     typer.echo("tokens in each  sentences/s  tokens/s  ms a batch")
-    for speed in measure(encoder, seconds):
+    for speed in measure_speed(encoder, seconds):
         milliseconds = speed.batch_seconds * 1000
         rates = f"{speed.sentences:11,.0f}  {speed.tokens:8,.0f}"
         typer.echo(f"{speed.length:14}  {rates}  {milliseconds:10.1f}")
@@ -243,73 +256,75 @@ def measure(
 @cli.command()
 def build(
     backbone: Annotated[
-        str | None, typer.Option(help="Directory or hub id to take the backbone from.")
+        str | None, typer.Option(help="Directory or hub id of the backbone; default: the head's.")
     ] = None,
     head: Annotated[Path, typer.Option(help="Directory of a trained head.")] = HEADS / "default",
-    name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Model name; default: the head's directory.")
+    ] = None,
     precision: PrecisionOption = PRECISIONS,
     store: StoreOption = None,
 ) -> None:
-    """Assemble a model from its backbone and a head, verify it, and put it in the store."""
+    """Assemble a model from a backbone and a head, verify it, and add it to the store."""
     from lattemix.build.assemble import assemble
 
-    wanted = _chosen(precision, list[Precision], "--precision")
+    requested = _choices(precision, list[Precision], "--precision")
     target = Store(load_settings(ModelSettings, store=store).store)
     name = name or head.resolve().name
-    for artifact in assemble(head, target, name, backbone, _tell, wanted):
+    for artifact in assemble(head, target, name, backbone, _report, requested):
         parity = artifact.manifest.parity
-        assert parity is not None  # it was measured just now
-        near = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
-        _tell(f"{artifact.manifest.reference} is ready in {artifact.path} ({near})")
+        assert parity is not None  # measured by `assemble`
+        agreement = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
+        _report(f"{artifact.manifest.reference} is ready in {artifact.path} ({agreement})")
 
 
 @cli.command()
 def models(store: StoreOption = None) -> None:
-    """List what the store holds, verifying each."""
-    held = Store(load_settings(ModelSettings, store=store).store)
-    entries = held.entries()
+    """List and verify the models of the store."""
+    opened = Store(load_settings(ModelSettings, store=store).store)
+    entries = opened.entries()
     if not entries:
         typer.echo(
-            f"{held.root} holds no models yet: assemble the default one with `lattemix build`."
+            f"{opened.root} holds no models yet: assemble the default one with `lattemix build`."
         )
     for entry in entries:
-        typer.echo(_row(entry))
-    sound = {entry.artifact.manifest.name for entry in entries if entry.artifact}
-    broken = {entry.reference.partition(":")[0] for entry in entries if entry.problem}
-    for name in sorted(sound - broken):
-        artifact, reason = choose(held, name, "cpu")
+        typer.echo(_description(entry))
+    valid = {entry.artifact.manifest.name for entry in entries if entry.artifact}
+    invalid = {entry.reference.partition(":")[0] for entry in entries if entry.problem}
+    for name in sorted(valid - invalid):
+        artifact, reason = choose(opened, name, "cpu")
         typer.echo(f"{name}: on a CPU, {artifact.manifest.precision} is served: {reason}.")
     if any(entry.problem for entry in entries):
         raise typer.Exit(1)
 
 
-def _listed(names: str | None) -> list[str]:
+def _names(names: str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if names else []
 
 
-def _chosen(names: str, kind: type[list[T]], option: str) -> list[T]:
-    """What was named with commas, if it is all known."""
+def _choices(names: str, kind: type[list[T]], option: str) -> list[T]:
+    """Parse a comma-separated option; raise `LatteMixError` for an unknown name."""
     try:
         return TypeAdapter(kind).validate_python(names.split(","))
     except ValidationError:
-        (known,) = get_args(kind)
-        choices = ", ".join(get_args(known))
-        raise LatteMixError(f"{option} {names}: choose among {choices}.") from None
+        (literal,) = get_args(kind)
+        known = ", ".join(get_args(literal))
+        raise LatteMixError(f"{option} {names}: choose among {known}.") from None
 
 
-def _row(entry: Entry) -> str:
+def _description(entry: Entry) -> str:
     if entry.artifact is None:
-        return f"{entry.reference:<24} refused: {entry.problem}"
+        return f"{entry.reference:<24} rejected: {entry.problem}"
     manifest = entry.artifact.manifest
     size = sum(record.bytes for record in manifest.files.values()) / 1e6
     shape = f"{manifest.latent_dims}x{manifest.classes}"
     score = manifest.evaluation.get(f"stsb-dev/{manifest.recommended_metric}")
-    known = "unknown" if score is None else f"{score:.2f} by {manifest.recommended_metric}"
-    what = f"{size:6.1f} MB  {shape:<8} {manifest.backbone.name}"
-    return f"{entry.reference:<24} {what}  STSb dev {known}  verified"
+    quality = "unknown" if score is None else f"{score:.2f} by {manifest.recommended_metric}"
+    properties = f"{size:6.1f} MB  {shape:<8} {manifest.backbone.name}"
+    return f"{entry.reference:<24} {properties}  STSb dev {quality}  verified"
 
 
-def _tell(message: str) -> None:
+def _report(message: str) -> None:
     typer.echo(message, err=True)
 
 

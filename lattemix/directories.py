@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """`LATTEMIX_CACHE`, or `lattemix` in the user's cache directory."""
+    """Return `LATTEMIX_CACHE`, or `lattemix` in the user's cache directory."""
     if chosen := os.environ.get("LATTEMIX_CACHE"):
         return Path(chosen)
     try:

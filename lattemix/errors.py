@@ -17,8 +17,8 @@ class EmptyTextError(TextError):
 
     reason = "is empty: the model finds no words in it"
 
-    def __init__(self, index: int, *others: int) -> None:
-        super().__init__(f"Text {index + 1} {self.reason}.")
+    def __init__(self, index: int, *others: int, name: str | None = None) -> None:
+        super().__init__(f"{name or f'Text {index + 1}'} {self.reason}.")
         self.index = index
         self.others = others
 
@@ -31,10 +31,11 @@ class TooLongError(LatteMixError):
         reason: the problem, without its subject.
     """
 
-    def __init__(self, index: int, total: int, limit: int) -> None:
+    def __init__(self, index: int, total: int, limit: int, name: str | None = None) -> None:
         self.index = index
         self.reason = f"has {total:,} tokens, more than the {limit:,} this model reads"
-        super().__init__(f"Text {index + 1} {self.reason}: shorten it, or pass truncate=True.")
+        subject = name or f"Text {index + 1}"
+        super().__init__(f"{subject} {self.reason}: shorten it, or pass truncate=True.")
 
 
 class InferenceError(LatteMixError):

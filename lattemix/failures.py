@@ -1,4 +1,4 @@
-"""How a command line ends: well, or with one sentence."""
+"""Run a command line: errors of the user become one sentence and exit code 1."""
 
 import sys
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from model_store import LatteMixError
 
-_EXTRAS = {
+_EXTRAS = {  # by module: the extra that installs it
     "fastapi": "cpu",
     "onnxruntime": "cpu",
     "orjson": "client",
@@ -28,14 +28,14 @@ _EXTRAS = {
 
 
 def complete(command: Callable[[], None], program: str) -> NoReturn:
-    """Run a command line so that a failure is one sentence and a non-zero exit."""
+    """Run a command and exit; print expected errors as one sentence."""
     try:
         command()
     except LatteMixError as error:
         sys.exit(f"{program}: {error}")
-    except OSError as error:  # a path that cannot be read or written, whoever met it
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{program}: {where}{error.strerror or error}.")
+    except OSError as error:  # a path that cannot be read or written
+        path = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"{program}: {path}{error.strerror or error}.")
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

@@ -1,17 +1,22 @@
 """A model in this process: encode, similarity, rank, matrix, explain."""
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar, get_args, overload
+from typing import get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix import __version__
-from lattemix.arguments import Pair, as_pairs, as_texts, check_top_k
+from lattemix import __version__, streaming
+from lattemix.arguments import (
+    Pair,
+    as_metrics,
+    as_pairs,
+    as_texts,
+    check_top_k,
+    warn_truncated,
+)
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.explain import explain
@@ -31,13 +36,6 @@ from model_store import LatteMixError, Metric, Store
 from model_store.store import HEADS
 
 Floats = NDArray[np.float32]
-T = TypeVar("T")
-
-_CHUNK = 1024  # items that the iterators encode together
-
-
-class TruncationWarning(UserWarning):
-    """Texts longer than the model's maximum length were truncated."""
 
 
 def load(
@@ -105,8 +103,9 @@ def _announce(message: str) -> None:
 class Model:
     """A loaded model. Thread-safe; see `load`.
 
-    Texts longer than the model's maximum length are truncated with a `TruncationWarning`, or raise
-    `TooLongError` with `truncate=False`. A text without words raises `EmptyTextError`.
+    Texts longer than the model's maximum length are truncated, or raise `TooLongError` with
+    `truncate=False`. Where the result does not say so, a `TruncationWarning` does. A text without
+    words raises `EmptyTextError`.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -120,12 +119,6 @@ class Model:
         """Describe the model and its origin."""
         return describe(self._encoder)
 
-    @overload
-    def encode(self, texts: str, *, truncate: bool = True) -> Floats: ...
-
-    @overload
-    def encode(self, texts: Iterable[str], *, truncate: bool = True) -> Floats: ...
-
     def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text.
 
@@ -138,10 +131,10 @@ class Model:
 
             ```
         """
-        if isinstance(texts, str):
-            mixture: Floats = self._encode([texts], truncate).mixtures[0]
-            return mixture
-        return self._encode(as_texts(texts), truncate).mixtures
+        encoding = self._encode(as_texts(texts), truncate)
+        warn_truncated(encoding.truncated, self._limit)
+        mixtures: Floats = encoding.mixtures[0] if isinstance(texts, str) else encoding.mixtures
+        return mixtures
 
     @overload
     def similarity(
@@ -194,16 +187,19 @@ class Model:
             One score for two sentences; an array [N] for N pairs; an array per metric if `metrics`
             is given.
         """
-        pairs, single = as_pairs(a, b)
-        wanted = self._metrics(metrics or (metric,))
-        texts = [text for pair in pairs for text in pair]
-        mixtures = self._encode(texts, truncate).mixtures
-        left, right, centre = mixtures[::2], mixtures[1::2], self._encoder.centre
-        scores = {name: similarity(name, left, right, centre).astype(np.float32) for name in wanted}
+        requested = self._metrics(metric, metrics)
+        texts = [text for pair in as_pairs(a, b) for text in pair]
+        name = None if isinstance(a, str) else lambda i: f"pairs[{i // 2}][{i % 2}]"
+        encoding = self._encode(texts, truncate, name)
+        warn_truncated(encoding.truncated, self._limit)
+        left, right, centre = encoding.mixtures[::2], encoding.mixtures[1::2], self._encoder.centre
+        scores = {
+            name: similarity(name, left, right, centre).astype(np.float32) for name in requested
+        }
         if metrics is not None:
             return scores
         (values,) = scores.values()
-        return float(values[0]) if single else values
+        return float(values[0]) if isinstance(a, str) else values
 
     def rank(
         self,
@@ -228,8 +224,10 @@ class Model:
         """
         check_top_k(top_k)
         texts = as_texts(texts)
-        chosen = self._metric(metric)
-        encoding = self._encode([query, *texts], truncate)
+        (chosen,) = self._metrics(metric)
+        names = ["query", *(f"texts[{i}]" for i in range(len(texts)))]
+        encoding = self._encode([query, *texts], truncate, names.__getitem__)
+        warn_truncated(encoding.truncated, self._limit)
         mixtures = encoding.mixtures
         scores = matrix(chosen, mixtures[:1], mixtures[1:], self._encoder.centre)[0]
         return [
@@ -248,7 +246,7 @@ class Model:
     ) -> MatrixResponse:
         """Compare every two texts; return the pairs that reach the threshold, best first."""
         check_top_k(top_k)
-        chosen = self._metric(metric)
+        (chosen,) = self._metrics(metric)
         encoding = self._encode(as_texts(texts), truncate)
         mixtures = encoding.mixtures
         table = matrix(chosen, mixtures, mixtures, self._encoder.centre)  # [N, N]
@@ -271,124 +269,71 @@ class Model:
         Example:
             ```python
             >>> import lattemix
-            >>> found = lattemix.load().explain("A kid plays soccer.", "Children play football.")
-            >>> total = sum(token.contribution for token in found.a.tokens)
-            >>> abs(total - found.similarity) < 1e-5
+            >>> explained = lattemix.load().explain("A kid plays soccer.", "Children play.")
+            >>> total = sum(token.contribution for token in explained.a.tokens)
+            >>> abs(total - explained.similarity) < 1e-5
             True
 
             ```
         """
-        chosen, encoder = self._metric(metric), self._encoder
+        (chosen,), encoder = self._metrics(metric), self._encoder
+        if not truncate:
+            self._check_length([a, b])
         first, second = encoder.encode_tokens([a, b])
-        self._check_length(
-            [first.tokens, second.tokens], [first.truncated, second.truncated], truncate
-        )
         content = explain(chosen, (a, b), (first, second), encoder.centre, encoder.latents)
         return Explanation.model_validate({"model": encoder.manifest.name, **content})
 
     def iter_encode(self, texts: Iterable[str]) -> Iterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that cannot be encoded yields a `Rejection`."""
-
-        def rows(encoding: Encoding) -> Iterator[EncodedText]:
-            columns = (encoding.mixtures, encoding.tokens, encoding.truncated)
-            return (EncodedText(*row) for row in zip(*columns, strict=True))
-
-        return self._rows(((text,) for text in texts), rows)
+        return streaming.encoded_texts(self._encoder, texts)
 
     def iter_similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
     ) -> Iterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that cannot be encoded yields a `Rejection`."""
-        wanted = self._metrics(metrics or (None,))
-
-        def rows(encoding: Encoding) -> Iterator[PairSimilarity]:
-            left, right = encoding.mixtures[::2], encoding.mixtures[1::2]
-            scores = {
-                name: similarity(name, left, right, self._encoder.centre).astype(np.float32)
-                for name in wanted
-            }
-            for i in range(len(left)):
-                truncated = encoding.truncated[2 * i : 2 * i + 2]
-                values = {name: float(column[i]) for name, column in scores.items()}
-                yield PairSimilarity(truncated=truncated, **values)
-
-        return self._rows(pairs, rows)
+        return streaming.pair_similarities(self._encoder, pairs, self._metrics(None, metrics))
 
     def iter_rank(
         self, query: str, texts: Iterable[str], metric: Metric | None = None
     ) -> Iterator[RankResult | Rejection]:
-        """Yield each text's similarity to the query, in order; or a `Rejection`."""
-        chosen = self._metric(metric)
-        source = self._encoder.encode([query]).mixtures
-        position = 0
+        """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
+        (chosen,) = self._metrics(metric)
+        encoding = self._encode([query], True, lambda _: "query")
+        warn_truncated(encoding.truncated, self._limit)
+        return streaming.query_similarities(self._encoder, encoding.mixtures, texts, chosen)
 
-        def rows(encoding: Encoding) -> Iterator[RankResult]:
-            scores = matrix(chosen, source, encoding.mixtures, self._encoder.centre)[0]
-            for score, truncated in zip(scores.tolist(), encoding.truncated, strict=True):
-                yield RankResult(index=0, score=score, truncated=truncated)
+    @property
+    def _limit(self) -> int:
+        return self._encoder.manifest.max_tokens
 
-        for position, row in enumerate(self._rows(((text,) for text in texts), rows)):
-            if isinstance(row, RankResult):
-                row.index = position
-            yield row
-
-    def _rows(
-        self, items: Iterable[tuple[str, ...]], rows: Callable[[Encoding], Iterator[T]]
-    ) -> Iterator[T | Rejection]:
-        """Encode items in chunks and yield a row for each, or a `Rejection` for an empty one."""
-        start = 0
-        iterator = iter(items)
-        while chunk := [*islice(iterator, _CHUNK)]:
-            rejected = self._rejections(chunk, start)
-            texts = [text for i, item in enumerate(chunk) if i not in rejected for text in item]
-            found = rows(self._encoder.encode(texts)) if texts else iter(())
-            for i in range(len(chunk)):
-                yield rejected[i] if i in rejected else next(found)
-            start += len(chunk)
-
-    def _rejections(self, items: Sequence[tuple[str, ...]], start: int) -> dict[int, Rejection]:
-        """Rejections by position in `items`, whose first is item number `start`."""
-        owners = [i for i, item in enumerate(items) for _ in item]
+    def _encode(
+        self, texts: Sequence[str], truncate: bool, name: Callable[[int], str] | None = None
+    ) -> Encoding:
+        """Encode texts; errors call the text at an index by its `name`."""
         try:
-            self._encoder.tokenize([text for item in items for text in item])
+            if not truncate:  # before the work
+                self._check_length(texts, name)
+            return self._encoder.encode(texts)
         except EmptyTextError as error:
-            empty = {owners[text] for text in (error.index, *error.others)}
-            reason = f"Text {error.reason}."
-            return {i: Rejection(start + i, reason) for i in empty}
-        return {}
+            if name is None:
+                raise
+            named = name(error.index)
+            raise EmptyTextError(error.index, *error.others, name=named) from None
 
-    def _encode(self, texts: Sequence[str], truncate: bool) -> Encoding:
-        if not truncate:  # before the work
-            tokens = self._encoder.tokenize(texts)
-            self._check_length([t.total for t in tokens], [t.truncated for t in tokens], truncate)
-        encoding = self._encoder.encode(texts)
-        self._check_length(encoding.tokens, encoding.truncated, truncate)
-        return encoding
+    def _check_length(self, texts: Sequence[str], name: Callable[[int], str] | None = None) -> None:
+        """Raise `TooLongError` for the first text that would be truncated."""
+        for index, tokens in enumerate(self._encoder.tokenize(texts)):
+            if tokens.truncated:
+                named = name(index) if name else None
+                raise TooLongError(index, tokens.total, self._limit, named)
 
-    def _check_length(
-        self, tokens: Sequence[int], truncated: Sequence[bool], truncate: bool
-    ) -> None:
-        """Warn about truncated texts, or raise if they must not be truncated."""
-        count = sum(truncated)
-        if not count:
-            return
-        limit = self._encoder.manifest.max_tokens
-        if not truncate:
-            index = list(truncated).index(True)
-            raise TooLongError(index, tokens[index], limit)
-        message = (
-            f"{count:,} of {len(tokens):,} texts have more than {limit} tokens and were truncated; "
-            "pass truncate=False to raise an error instead."
-        )
-        warnings.warn(message, TruncationWarning, stacklevel=4)
-
-    def _metrics(self, requested: Sequence[Metric | None]) -> list[Metric]:
-        return [self._metric(metric) for metric in requested]
-
-    def _metric(self, requested: Metric | None) -> Metric:
-        metric = requested or self._encoder.manifest.recommended_metric
-        check(metric, self._encoder.centre)
-        return metric
+    def _metrics(
+        self, metric: Metric | None, metrics: Sequence[Metric] | None = None
+    ) -> list[Metric]:
+        requested = as_metrics(metric, metrics, self._encoder.manifest.recommended_metric)
+        for name in requested:
+            check(name, self._encoder.centre)
+        return requested
 
 
 def describe(encoder: Encoder) -> ModelInfo:

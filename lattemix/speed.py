@@ -1,4 +1,4 @@
-"""How fast the model is on this machine: the numbers that sizing starts from."""
+"""Measure a model's throughput on this machine."""
 
 import statistics
 import time
@@ -13,11 +13,11 @@ _LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
 
 class Speed(NamedTuple):
-    """Of full batches of sentences of one length, as many at once as the service would run."""
+    """Throughput of full batches of one length, with as many in parallel as a server runs."""
 
-    length: int  # tokens in a sentence
+    length: int  # tokens per sentence
     sentences: float  # per second
-    batch_seconds: float
+    batch_seconds: float  # median
 
     @property
     def tokens(self) -> float:
@@ -25,22 +25,24 @@ class Speed(NamedTuple):
         return self.sentences * self.length
 
 
-def measure(encoder: Encoder, seconds: float) -> Iterator[Speed]:
-    """Keep the model busy for so long with every length that it reads."""
+def measure_speed(encoder: Encoder, seconds: float) -> Iterator[Speed]:
+    """Run each length that the model reads for some seconds."""
     longest = encoder.manifest.max_tokens
     for length in [length for length in _LENGTHS if length < longest] + [longest]:
         rows = max(1, encoder.token_budget // length)
         batch = [Tokens(encoder.probe.ids * length, length)] * rows
         start = time.perf_counter()
         with ThreadPoolExecutor(encoder.parallel) as pool:
-            working = [pool.submit(_work, encoder, batch, seconds) for _ in range(encoder.parallel)]
-            times = [taken for worker in working for taken in worker.result()]
+            workers = [
+                pool.submit(_times, encoder, batch, seconds) for _ in range(encoder.parallel)
+            ]
+            times = [duration for worker in workers for duration in worker.result()]
         sentences = len(times) * rows / (time.perf_counter() - start)
         yield Speed(length, sentences, statistics.median(times))
 
 
-def _work(encoder: Encoder, batch: list[Tokens], seconds: float) -> list[float]:
-    """How long each batch took, one after the other until the time is up."""
+def _times(encoder: Encoder, batch: list[Tokens], seconds: float) -> list[float]:
+    """Run a batch repeatedly for some seconds, and return the duration of each run."""
     times: list[float] = []
     while not times or sum(times) < seconds:
         start = time.perf_counter()

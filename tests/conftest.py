@@ -170,5 +170,5 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         naps.append(seconds)
 
-    monkeypatch.setattr("lattemix.client.asynchronous.sleep", sleep)
+    monkeypatch.setattr("lattemix.client.connection.sleep", sleep)
     return naps

@@ -1,85 +1,94 @@
-"""Many sentences through the model: the work of `lattemix similarity`, `embed` and `rank`."""
+"""The work of `lattemix similarity`, `explain`, `embed` and `rank`."""
 
 import heapq
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from lattemix.bulk import readers as tables
-from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Format, Row, writing
-from lattemix.client import Client, Refusal
-from lattemix.model import Model, load
-from lattemix.responses import DimContribution
+from lattemix.arguments import Pair, TruncationWarning
+from lattemix.bulk.readers import read_pairs, read_texts
+from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Format, Row, open_writer
+from lattemix.client import Client
+from lattemix.responses import DimContribution, Rejection
 from model_store import LatteMixError, Metric
 
-Pair = tuple[str, str]
+if TYPE_CHECKING:
+    from lattemix.model import Model
+
+AnyModel: TypeAlias = "Model | Client"
 T = TypeVar("T")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _CUTOFF = 0.01  # smallest weight of a sparse mixture
 
 
 @contextmanager
-def connected(url: str | None, model: str | None, store: Path | None) -> Iterator[Client | Model]:
-    """A client of the server at `url`, or else of the same service in this process."""
-    if url is None:
-        yield load(model, store=store)
-    elif model is None and store is None:
-        with Client(url) as client:
-            yield client
-    else:
+def open_model(url: str | None, model: str | None, store: Path | None) -> Iterator[AnyModel]:
+    """Connect to the server at `url`, or load a model in this process."""
+    if url is not None and (model is not None or store is not None):
         raise LatteMixError("--model and --store are for this process, --url for another: choose.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)  # `Rows.report` says it
+        if url is not None:
+            with Client(url) as client:
+                yield client
+        else:
+            from lattemix.model import load  # needs ONNX Runtime, which a client does not
+
+            yield load(model, store=store)
 
 
 @dataclass
 class Rows(Generic[T]):
-    """What is asked about, and what became of it."""
+    """The rows of an input, and counts of what became of them."""
 
     items: Iterable[T]
-    total: int | None = None  # if it is known
-    bar: bool = False
+    total: int | None = None  # if known
+    progress_bar: bool = False
     done: int = 0
-    cut: int = 0
-    refused: int = 0
-    first_reason: str = ""
+    truncated: int = 0  # sentences
+    rejected: int = 0
+    first_rejection: Rejection | None = None
 
     @classmethod
     def read(cls, read: Callable[[Path], Iterable[T]], file: Path, out: Path | None) -> "Rows[T]":
-        """Those of a file, with a bar on a terminal that shows no results."""
-        # Read once just to look: a wrong line is better found before hours of work than after.
+        """Read a file; show a progress bar on a terminal that does not show the results."""
+        # Read twice: an invalid line is better found before hours of work than after.
         total = sum(1 for _ in read(file)) if file.is_file() else None
-        bar = sys.stderr.isatty() and not (out is None and sys.stdout.isatty())
-        return cls(read(file), total, bar)
+        progress_bar = sys.stderr.isatty() and not (out is None and sys.stdout.isatty())
+        return cls(read(file), total, progress_bar)
 
-    def answered(
-        self, ask: Callable[[Iterable[T]], Iterable[Found | Refusal]]
-    ) -> Iterator[tuple[T, Found | Refusal]]:
-        """Each row with its answer."""
-        kept, sent = tee(self.items)  # it holds what is in flight
-        for item, found in zip(self._shown(kept), ask(sent), strict=True):
+    def process(
+        self, function: Callable[[Iterable[T]], Iterable[Result | Rejection]]
+    ) -> Iterator[tuple[T, Result | Rejection]]:
+        """Yield each row with its result."""
+        items, arguments = tee(self.items)  # buffers the rows in flight
+        for item, result in zip(self._shown(items), function(arguments), strict=True):
             self.done += 1
-            if isinstance(found, Refusal):
-                self.refused += 1
-                self.first_reason = self.first_reason or found.reason
-            yield item, found
+            if isinstance(result, Rejection):
+                self.rejected += 1
+                self.first_rejection = self.first_rejection or result
+            yield item, result
 
-    def finish(self, client: Client) -> None:
-        """Say what was cut or refused; exit with 1 if anything was refused."""
-        if self.cut:
-            limit = client.info().max_input_length
-            note = f"only the first {limit} tokens of a sentence are read; {self.cut:,} had more"
-            typer.echo(f"Note: {note}.", err=True)
-        if self.refused:
-            refused = f"{self.refused:,} of {self.done:,} were refused"
-            typer.echo(f"{refused}, the first because: {self.first_reason}", err=True)
+    def report(self, model: AnyModel) -> None:
+        """Print how many sentences were truncated and rows rejected; exit with 1 for the latter."""
+        if self.truncated:
+            limit = model.info().max_input_length
+            note = f"only the first {limit} tokens of a sentence are read; {self.truncated:,}"
+            typer.echo(f"Note: {note} had more.", err=True)
+        if self.first_rejection:
+            index, reason = self.first_rejection.index, self.first_rejection.reason
+            rejected = f"{self.rejected:,} of {self.done:,} rows were rejected"
+            typer.echo(f"{rejected}; the first is row {index + 1:,}: {reason}", err=True)
             raise typer.Exit(1)
 
     def _shown(self, items: Iterable[T]) -> Iterable[T]:
@@ -87,104 +96,108 @@ class Rows(Generic[T]):
             from tqdm import tqdm
         except ModuleNotFoundError:
             return items
-        shown: Iterable[T] = tqdm(
-            items, total=self.total, unit=" rows", unit_scale=True, disable=not self.bar
+        bar: Iterable[T] = tqdm(
+            items, total=self.total, unit=" rows", unit_scale=True, disable=not self.progress_bar
         )
-        return shown
+        return bar
 
 
-def pairs(a: str | None, b: str | None, file: Path | None, out: Path | None) -> Rows[Pair]:
-    """Two sentences, or a file of pairs."""
+def pair_rows(a: str | None, b: str | None, file: Path | None, out: Path | None) -> Rows[Pair]:
+    """Return two sentences, or the pairs of a file."""
     if file is None and a is not None and b is not None:
         _check_unicode(a, b)
         return Rows([(a, b)])
     if file is None or a is not None:
         raise LatteMixError("Give two sentences, or --file.")
-    return Rows.read(tables.read_pairs, file, out)
+    return Rows.read(read_pairs, file, out)
 
 
-def sentences(texts: Sequence[str] | None, file: Path | None, out: Path | None) -> Rows[str]:
-    """Some sentences, or a file of them."""
+def text_rows(texts: Sequence[str] | None, file: Path | None, out: Path | None) -> Rows[str]:
+    """Return sentences, or those of a file."""
     if file is None and texts:
         _check_unicode(*texts)
         return Rows(texts)
     if file is None or texts:
         raise LatteMixError("Give sentences, or --file.")
-    return Rows.read(tables.read_texts, file, out)
+    return Rows.read(read_texts, file, out)
 
 
 def _check_unicode(*texts: str) -> None:
-    """Refuse what a shell passed on that is no text."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
         raise LatteMixError("A sentence on the command line is not UTF-8 text.") from None
 
 
-def show(client: Client, pairs: Rows[Pair], metrics: Sequence[Metric]) -> None:
-    """Print similarities for people."""
-    for found in client.similarity(pairs.items, metrics).similarities:
+def print_similarities(model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Metric]) -> None:
+    """Print the similarities of a pair, one metric per line."""
+    for similarities in model.iter_similarity(pairs.items, metrics):
+        if isinstance(similarities, Rejection):
+            raise LatteMixError(similarities.reason)
         for name in metrics:
-            typer.echo(f"{name:<13} {getattr(found, name):.4f}")
-        pairs.cut += sum(found.truncated)
-    pairs.finish(client)
+            typer.echo(f"{name:<13} {getattr(similarities, name):.4f}")
+        pairs.truncated += sum(similarities.truncated)
+    pairs.report(model)
 
 
-def explain(client: Client, a: str, b: str, metric: Metric | None) -> None:
-    """Print why two sentences are similar."""
-    found = client.explain(a, b, metric)
-    typer.echo(f"{found.metric:<13} {found.similarity:.4f}\n\nWords that meet:")
-    for link in sorted(found.alignment.links, key=lambda link: -link.similarity):
-        words = f"{found.a.words[link.a].text} ~ {found.b.words[link.b].text}"
+def print_explanation(model: AnyModel, a: str, b: str, metric: Metric | None) -> None:
+    """Print aligned words and the latent dims that contribute most and least."""
+    _check_unicode(a, b)
+    explained = model.explain(a, b, metric=metric)
+    typer.echo(f"{explained.metric:<13} {explained.similarity:.4f}\n\nAligned words:")
+    for link in sorted(explained.alignment.links, key=lambda link: -link.similarity):
+        words = f"{explained.a.words[link.a].text} ~ {explained.b.words[link.b].text}"
         typer.echo(f"  {link.similarity:.3f}  {words}")
-    for title, dims in (("Shared", found.latents.agree), ("Unshared", found.latents.disagree)):
+    latents = explained.latents
+    for title, dims in (("Shared", latents.agree), ("Unshared", latents.disagree)):
         typer.echo(f"\n{title} meanings:")
         for dim in dims:
             typer.echo(f"  {dim.contribution:+.3f}  {_meaning(dim)}")
-    Rows([a, b], cut=found.a.truncated + found.b.truncated).finish(client)
+    Rows([a, b], truncated=explained.a.truncated + explained.b.truncated).report(model)
 
 
 def _meaning(dim: DimContribution) -> str:
-    """The classes that both sentences are most in, by their words if the model knows them."""
-    sides = (dim.a,) if dim.a.index == dim.b.index else (dim.a, dim.b)
+    """Describe the dominant classes of both sentences, by their words if these are known."""
+    classes = (dim.a,) if dim.a.index == dim.b.index else (dim.a, dim.b)
     return " | ".join(
-        ", ".join(side.words) if side.words else f"class {side.index} of {dim.dim}"
-        for side in sides
+        ", ".join(dominant.words) if dominant.words else f"class {dominant.index} of {dim.dim}"
+        for dominant in classes
     )
 
 
-def compare(client: Client, pairs: Rows[Pair], metrics: Sequence[Metric], out: Path | None) -> None:
+def write_similarities(
+    model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Metric], out: Path | None
+) -> None:
     """Write the similarities of every pair."""
-    scores = {str(name): NUMBER for name in metrics}
-    columns = {"a": TEXT, "b": TEXT, **scores, "error": TEXT}
-    with writing(out, columns) as write:
-        for (a, b), found in pairs.answered(lambda sent: client.iter_similarity(sent, metrics)):
+    scores: dict[str, Column] = dict.fromkeys(metrics, NUMBER)
+    with open_writer(out, {"a": TEXT, "b": TEXT, **scores, "error": TEXT}) as write:
+        for (a, b), result in pairs.process(lambda items: model.iter_similarity(items, metrics)):
             row: dict[str, object] = {"a": a, "b": b}
-            if isinstance(found, Refusal):
-                row["error"] = found.reason
+            if isinstance(result, Rejection):
+                row["error"] = result.reason
             else:
-                row |= {name: getattr(found, name) for name in metrics}
-                pairs.cut += sum(found.truncated)
+                row |= {name: getattr(result, name) for name in metrics}
+                pairs.truncated += sum(result.truncated)
             write(row)
-    pairs.finish(client)
+    pairs.report(model)
 
 
-def embed(client: Client, texts: Rows[str], form: Format, out: Path | None) -> None:
+def write_mixtures(model: AnyModel, texts: Rows[str], form: Format, out: Path | None) -> None:
     """Write the mixture of every sentence."""
-    info = client.info()
+    info = model.info()
     shape = (info.latent_dims, info.classes)
     column = Column("float32", shape if form == "dense" else (shape[0] * shape[1],))
-    with writing(out, {"text": TEXT, "embedding": column, "error": TEXT}) as write:
-        for text, found in texts.answered(client.iter_embed):
-            if isinstance(found, Refusal):
-                write({"text": text, "error": found.reason})
+    with open_writer(out, {"text": TEXT, "embedding": column, "error": TEXT}) as write:
+        for text, result in texts.process(model.iter_encode):
+            if isinstance(result, Rejection):
+                write({"text": text, "error": result.reason})
             else:
-                write({"text": text, "embedding": _formed(found.mixture, form)})
-                texts.cut += found.truncated
-    texts.finish(client)
+                write({"text": text, "embedding": _formatted(result.mixture, form)})
+                texts.truncated += result.truncated
+    texts.report(model)
 
 
-def _formed(mixture: NDArray[np.float32], form: Format) -> object:
+def _formatted(mixture: NDArray[np.float32], form: Format) -> object:
     if form == "dense":
         return mixture
     weights = mixture.ravel()
@@ -194,50 +207,51 @@ def _formed(mixture: NDArray[np.float32], form: Format) -> object:
     return {"indices": indices, "values": weights[indices]}
 
 
-def rank(
-    client: Client,
+def write_ranking(
+    model: AnyModel,
     query: str,
-    candidates: Rows[str],
+    texts: Rows[str],
     metric: Metric | None,
     top_k: int | None,
     out: Path | None,
-    plainly: bool,
+    plain: bool,
 ) -> None:
-    """Write the candidates, the most similar first; those refused come last.
+    """Write sentences, most similar to the query first; rejected ones come last.
 
     Args:
-        client: whom to ask.
-        query: what they are compared with.
-        candidates: the others.
-        metric: else the model's own.
-        top_k: write only so many.
-        out: where to, else standard output.
-        plainly: for people, a score and a sentence a line.
+        model: the model that compares them.
+        query: the sentence that they are compared with.
+        texts: the sentences.
+        metric: default: the model's recommended metric.
+        top_k: maximum number to write.
+        out: file; default: standard output.
+        plain: print a score and a sentence per line instead.
     """
     _check_unicode(query)
-    # Alone first: if the query is at fault, it is not the candidates that are refused.
-    candidates.cut += client.rank(query, [query], metric).query_truncated
-    refused: list[Row] = []
+    # Alone first: an invalid query is an error, and a truncated one is counted.
+    (itself,) = model.rank(query, [query], metric=metric)
+    texts.truncated += itself.truncated
+    rejected: list[Row] = []
 
     def scored() -> Iterator[Row]:
-        answered = candidates.answered(lambda sent: client.iter_rank(query, sent, metric))
-        for index, (text, found) in enumerate(answered):
-            if isinstance(found, Refusal):
-                refused.append({"index": index, "text": text, "error": found.reason})
+        results = texts.process(lambda items: model.iter_rank(query, items, metric))
+        for index, (text, result) in enumerate(results):
+            if isinstance(result, Rejection):
+                rejected.append({"index": index, "text": text, "error": result.reason})
             else:
-                candidates.cut += found.truncated
-                yield {"index": index, "score": found.score, "text": text}
+                texts.truncated += result.truncated
+                yield {"index": index, "score": result.score, "text": text}
 
     best = heapq.nsmallest(top_k, scored(), _order) if top_k else sorted(scored(), key=_order)
-    if plainly:
+    if plain:
         for row in best:
             typer.echo(f"{row['score']:.4f}  {row['text']}")
     else:
         columns = {"index": INTEGER, "score": NUMBER, "text": TEXT, "error": TEXT}
-        with writing(out, columns) as write:
-            for row in [*best, *refused]:
+        with open_writer(out, columns) as write:
+            for row in [*best, *rejected]:
                 write(row)
-    candidates.finish(client)
+    texts.report(model)
 
 
 def _order(row: Row) -> float:

@@ -1,4 +1,4 @@
-"""Files of sentences or of pairs, read as a stream, row by row, from any place on."""
+"""Read files of sentences or pairs, row by row, from any position."""
 
 import csv
 import json
@@ -14,62 +14,63 @@ from model_store import LatteMixError
 
 STDIN = Path("-")
 
-_PARQUET_ROWS = 4096  # at a time: texts may be long
+_PARQUET_ROWS = 4096  # per read: texts may be long
 
-Texts = tuple[Any, ...]  # of a row: strings, then what is kept beside them, strings or None
+Values = tuple[Any, ...]  # of a row: texts, then the values of kept columns, strings or None
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a row holds: texts, by the names that their columns may have."""
+class RowFormat:
+    """The columns of a row: one or two of text, and others to keep."""
 
-    what: str
-    names: tuple[tuple[str, ...], ...]
-    exact: bool = False  # else names may differ in case, or be missing where nothing else is there
-    kept: tuple[str, ...] = ()  # columns to carry along
+    content: str  # in error messages: "pairs" or "sentences"
+    names: tuple[tuple[str, ...], ...]  # alternative names of the text columns
+    exact: bool = False  # else names ignore case, and a file without other columns needs none
+    kept: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
-        """Texts in a row."""
+        """Number of text columns."""
         return len(self.names[0])
 
     @property
     def expected(self) -> str:
-        """For people."""
+        """The column names, for error messages."""
         return " or ".join(", ".join(names + self.kept) for names in self.names)
 
-    def places(self, columns: Sequence[str]) -> list[int] | None:
-        """Which of the columns are meant, if their names say so."""
+    def indices(self, header: Sequence[str]) -> list[int] | None:
+        """Indices of the columns in a header; None if it does not name them."""
         if not self.exact:
-            columns = [name.strip().lower() for name in columns]
+            header = [name.strip().lower() for name in header]
         for names in self.names:
-            if all(columns.count(name) == 1 for name in names + self.kept):
-                return [columns.index(name) for name in names + self.kept]
+            if all(header.count(name) == 1 for name in names + self.kept):
+                return [header.index(name) for name in names + self.kept]
         return None
 
-    def texts(self, value: Any) -> Texts | None:
-        """The texts in a JSON value, if it has this shape."""
+    def from_json(self, value: Any) -> Values | None:
+        """Return the row that a JSON value holds; None if it holds no such row."""
         if isinstance(value, dict):
             keys = [*value]
-            value = [value[keys[place]] for place in self.places(keys) or ()]
+            value = [value[keys[index]] for index in self.indices(keys) or ()]
         elif self.exact:
             return None
         elif isinstance(value, str):
             value = [value]
         if not isinstance(value, list) or len(value) != self.width + len(self.kept):
             return None
-        sound = all(isinstance(text, str) for text in value[: self.width])
-        return (*value[: self.width], *map(_as_text, value[self.width :])) if sound else None
+        if not all(isinstance(text, str) for text in value[: self.width]):
+            return None
+        return (*value[: self.width], *map(_as_text, value[self.width :]))
 
 
-PAIRS = Shape("pairs", (("a", "b"), ("sentence1", "sentence2")))
-TEXTS = Shape("sentences", (("text",), ("sentence",)))
+PAIRS = RowFormat("pairs", (("a", "b"), ("sentence1", "sentence2")))
+TEXTS = RowFormat("sentences", (("text",), ("sentence",)))
 
 
-def columns_named(names: Sequence[str], kept: Sequence[str] = ()) -> Shape:
-    """Rows of just these columns: one of sentences, or two of pairs."""
-    what = "sentences" if len(names) == 1 else "pairs"
-    return Shape(what, (tuple(names),), exact=True, kept=tuple(kept))
+def columns_named(names: Sequence[str], kept: Sequence[str] = ()) -> RowFormat:
+    """Return the format of rows with exactly these columns: one of sentences, or two of pairs."""
+    content = "sentences" if len(names) == 1 else "pairs"
+    return RowFormat(content, (tuple(names),), exact=True, kept=tuple(kept))
 
 
 def _as_text(value: object) -> str | None:
@@ -78,179 +79,186 @@ def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-class Place(NamedTuple):
-    """Where in a file a row begins: what comes before it."""
+class Position(NamedTuple):
+    """Where a row begins: the number of rows, bytes and lines before it."""
 
     rows: int = 0
-    bytes: int = 0  # of text; Parquet is entered by its rows
+    bytes: int = 0  # text files only: Parquet is read by row number
     lines: int = 0
 
 
-START = Place()
+START = Position()
 
 
 class Table:
-    """The rows of a CSV, TSV, JSON lines, Parquet or text file, from a place on.
+    """The rows of a CSV, TSV, JSON lines, Parquet or text file, from a position on.
 
-    `place` is where the next row begins. `-` is standard input: text, its columns with tabs.
+    `position` is where the next row begins. `-` is standard input: text, columns separated by tabs.
     """
 
-    def __init__(self, path: Path, shape: Shape, start: Place = START) -> None:
+    def __init__(self, path: Path, row_format: RowFormat, start: Position = START) -> None:
         self.path = path
-        self.shape = shape
-        self.start = self.place = start
+        self.format = row_format
+        self.start = self.position = start
         self._parse = self._parser()
 
-    def __iter__(self) -> Iterator[Texts]:
-        """Raise `LatteMixError`, with the file and the line, for what is no such row."""
-        for texts in self._parse(self):
-            self.place = self.place._replace(rows=self.place.rows + 1)
-            yield texts
+    def __iter__(self) -> Iterator[Values]:
+        """Yield rows; raise `LatteMixError`, naming file and line, for an invalid one."""
+        for values in self._parse(self):
+            self.position = self.position._replace(rows=self.position.rows + 1)
+            yield values
 
-    def _parser(self) -> "Callable[[Table], Iterator[Texts]]":
+    def _parser(self) -> "Callable[[Table], Iterator[Values]]":
         if self.path == STDIN:
             return _text
         parsers = _PARSERS
-        if self.shape.width > 1 or self.shape.exact:  # text has no columns
-            parsers = {kind: parser for kind, parser in _PARSERS.items() if kind != ".txt"}
+        if self.format.width > 1 or self.format.exact:  # text has no columns
+            parsers = {suffix: parser for suffix, parser in _PARSERS.items() if suffix != ".txt"}
         parser = parsers.get(self.path.suffix.lower())
         if parser is None:
-            kinds = ", ".join(parsers) + ("" if self.shape.exact else ", or - for standard input")
-            raise LatteMixError(f"{self.path}: {self.shape.what} are read from {kinds}.")
+            kinds = ", ".join(parsers) + ("" if self.format.exact else ", or - for standard input")
+            raise LatteMixError(f"{self.path}: {self.format.content} are read from {kinds}.")
         return parser
 
-    def lines(self, place: Place) -> Iterator[str]:
-        """The lines of text from there on."""
-        self.place = place
+    def lines(self, position: Position) -> Iterator[str]:
+        """Yield lines of text from a position on."""
+        self.position = position
         if self.path == STDIN:
             yield from self._decoded(sys.stdin.buffer)
             return
         with self.path.open("rb") as file:
-            file.seek(place.bytes)
+            file.seek(position.bytes)
             yield from self._decoded(file)
 
     def _decoded(self, file: Iterable[bytes]) -> Iterator[str]:
-        # From bytes, so that a line that is no UTF-8 can be named.
+        # Decoded line by line, so that the error can name the line.
         for line in file:
-            rows, before, number = self.place
-            self.place = Place(rows, before + len(line), number + 1)
+            rows, offset, number = self.position
+            self.position = Position(rows, offset + len(line), number + 1)
             try:
                 yield line.decode("utf-8" if number else "utf-8-sig")
             except UnicodeDecodeError:
-                raise self.wrong("this is not UTF-8 text") from None
+                raise self.error("this is not UTF-8 text") from None
 
-    def columns(self, found: Sequence[str]) -> list[int]:
-        """Where the texts are, if all that is there are texts without names."""
-        names = self.shape.expected
-        if self.shape.exact or len(found) != self.shape.width:
-            count = "one column" if self.shape.width == 1 else f"{self.shape.width} columns"
-            or_else = "" if self.shape.exact else f", or {count} in all"
-            there = ", ".join(found)[:200]
+    def unnamed_columns(self, header: Sequence[str]) -> list[int]:
+        """Indices of the text columns in a file that has no others; raise if it does."""
+        width = self.format.width
+        if self.format.exact or len(header) != width:
+            count = "one column" if width == 1 else f"{width} columns"
+            alternative = "" if self.format.exact else f", or {count} in all"
             raise LatteMixError(
-                f"{self.path}: expected columns named {names}{or_else}; found {there}."
+                f"{self.path}: expected columns named {self.format.expected}{alternative}; "
+                f"found {', '.join(header)[:200]}."
             )
-        return [*range(self.shape.width)]
+        return [*range(width)]
 
-    def wrong(self, problem: str) -> LatteMixError:
-        """What to say of the line that was read last."""
+    def error(self, problem: str) -> LatteMixError:
+        """Return an error about the line read last."""
         name = "Standard input" if self.path == STDIN else str(self.path)
-        return LatteMixError(f"{name}, line {self.place.lines:,}: {problem}.")
+        return LatteMixError(f"{name}, line {self.position.lines:,}: {problem}.")
 
 
 def read_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """The pairs in a file."""
+    """Yield the pairs of a file."""
     return ((a, b) for a, b in Table(path, PAIRS))
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """The sentences in a file."""
+    """Yield the sentences of a file."""
     return (text for (text,) in Table(path, TEXTS))
 
 
-def _text(table: Table) -> Iterator[Texts]:
-    """One row a line, its texts separated by tabs."""
-    width = table.shape.width
+def _text(table: Table) -> Iterator[Values]:
+    """One row per line, its texts separated by tabs."""
+    width = table.format.width
     for line in table.lines(table.start):
         line = line.removesuffix("\n").removesuffix("\r")
         texts = (line,) if width == 1 else tuple(line.split("\t"))
         if len(texts) != width:
-            raise table.wrong(f"expected {width} columns, found {len(texts)}")
+            raise table.error(f"expected {width} columns, found {len(texts)}")
         yield texts
 
 
-def _separated(table: Table, **dialect: Any) -> Iterator[Texts]:
+def _separated(table: Table, **dialect: Any) -> Iterator[Values]:
     csv.field_size_limit(sys.maxsize)  # else 131,072 characters
 
-    def records(place: Place) -> Iterator[list[str]]:
-        return filter(None, csv.reader(table.lines(place), **dialect))  # but no empty lines
+    def records(position: Position) -> Iterator[list[str]]:
+        return filter(None, csv.reader(table.lines(position), **dialect))  # skips empty lines
 
     try:
         rows = records(START)
         first = next(rows, [])
         if not first:
             return
-        named = table.shape.places(first)
-        places = table.columns(first) if named is None else named
+        named = table.format.indices(first)
+        indices = table.unnamed_columns(first) if named is None else named
         if table.start.rows:
             rows = records(table.start)
-        elif named is None:  # no header: this is a row already
+        elif named is None:  # the first line is a row, not a header
             rows = chain([first], rows)
         for row in rows:
             if len(row) != len(first):
-                raise table.wrong(f"expected {len(first)} columns, found {len(row)}")
-            yield tuple(row[place] for place in places)
+                raise table.error(f"expected {len(first)} columns, found {len(row)}")
+            yield tuple(row[index] for index in indices)
     except csv.Error as error:
-        raise table.wrong(str(error)) from error
+        raise table.error(str(error)) from error
 
 
-def _jsonl(table: Table) -> Iterator[Texts]:
-    shape = table.shape
+def _jsonl(table: Table) -> Iterator[Values]:
+    row_format = table.format
     for line in table.lines(table.start):
         if not line.strip():
             continue
         try:
-            texts = shape.texts(json.loads(line))
-            "".join(filter(None, texts or ())).encode()
+            values = row_format.from_json(json.loads(line))
+            "".join(filter(None, values or ())).encode()
         except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
-            raise table.wrong("this holds a lone surrogate") from None
+            raise table.error("this holds a lone surrogate") from None
         except (ValueError, RecursionError) as error:
-            raise table.wrong(f"this is not JSON: {error}") from error
-        if texts is None:
-            form = "a string" if shape.width == 1 else f"a list of {shape.width} strings"
-            forms = "" if shape.exact else f"{form}, or "
-            strings = f"; {' and '.join(shape.names[0])} as strings" if shape.exact else ""
-            raise table.wrong(f"expected {forms}an object with {shape.expected}{strings}")
-        yield texts
+            raise table.error(f"this is not JSON: {error}") from error
+        if values is None:
+            raise table.error(f"expected {_json_forms(row_format)}")
+        yield values
 
 
-def _parquet(table: Table) -> Iterator[Texts]:
+def _json_forms(row_format: RowFormat) -> str:
+    """Describe the JSON values that hold a row, for error messages."""
+    named = f"an object with {row_format.expected}"
+    if row_format.exact:
+        return f"{named}; {' and '.join(row_format.names[0])} as strings"
+    width = row_format.width
+    return f"{'a string' if width == 1 else f'a list of {width} strings'}, or {named}"
+
+
+def _parquet(table: Table) -> Iterator[Values]:
     import pyarrow
     from pyarrow import parquet
 
+    width = table.format.width
     try:
         with parquet.ParquetFile(table.path) as file:
-            columns = file.schema_arrow.names
-            named = table.shape.places(columns)
-            names = [columns[i] for i in (table.columns(columns) if named is None else named)]
+            header = file.schema_arrow.names
+            named = table.format.indices(header)
+            names = [header[i] for i in (table.unnamed_columns(header) if named is None else named)]
             groups, skipped = _row_groups(file.metadata, table.start.rows)
             for batch in file.iter_batches(_PARQUET_ROWS, columns=names, row_groups=groups):
                 rows = batch.slice(skipped)
                 skipped -= batch.num_rows - rows.num_rows
-                texts = [rows[name].to_pylist() for name in names[: table.shape.width]]
-                kept = [_as_texts(rows[name]) for name in table.shape.kept]
+                texts = [rows[name].to_pylist() for name in names[:width]]
+                kept = [_as_texts(rows[name]) for name in table.format.kept]
                 for values in zip(*texts, *kept, strict=True):
-                    _check_texts(table, names[: table.shape.width], values)
+                    _check_texts(table, names[:width], values)
                     yield values
-    # Beside its own: of wrong UTF-8, of columns with one name, of dates beyond Python's.
+    # pyarrow also raises Python's errors: invalid UTF-8, duplicate columns, dates out of range.
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
-        if isinstance(error, OSError) and error.errno:  # not Arrow's, who has no numbers
+        if isinstance(error, OSError) and error.errno:  # the system's error, not pyarrow's
             raise
         reason = str(error).rstrip(".")
         raise LatteMixError(f"{table.path} cannot be read as Parquet: {reason}.") from error
 
 
 def _row_groups(metadata: Any, start: int) -> tuple[list[int], int]:
-    """The groups from that of a row on, and how many rows of the first come before it."""
+    """Return the row groups from row `start` on, and the number of rows of the first to skip."""
     for group in range(metadata.num_row_groups):
         count = metadata.row_group(group).num_rows
         if start < count:
@@ -260,27 +268,27 @@ def _row_groups(metadata: Any, start: int) -> tuple[list[int], int]:
 
 
 def _as_texts(column: Any) -> list[str | None]:
-    """What is kept of a column of Parquet."""
+    """Convert a Parquet column to strings."""
     import pyarrow
 
     try:
-        found: list[str | None] = column.cast(pyarrow.string()).to_pylist()
-    except pyarrow.ArrowNotImplementedError:  # it is nested
-        found = [_as_text(value) for value in column.to_pylist()]
-    return found
+        texts: list[str | None] = column.cast(pyarrow.string()).to_pylist()
+    except pyarrow.ArrowNotImplementedError:  # a nested type
+        texts = [_as_text(value) for value in column.to_pylist()]
+    return texts
 
 
 def _check_texts(table: Table, names: Sequence[str], values: Sequence[object]) -> None:
     for name, value in zip(names, values, strict=False):
         if not isinstance(value, str):
-            what = "null" if value is None else "not text"
-            row = table.place.rows + 1
-            raise LatteMixError(f"{table.path}, row {row:,}: column {name} is {what}.")
+            problem = "null" if value is None else "not text"
+            row = table.position.rows + 1
+            raise LatteMixError(f"{table.path}, row {row:,}: column {name} is {problem}.")
 
 
-_PARSERS: dict[str, Callable[[Table], Iterator[Texts]]] = {
+_PARSERS: dict[str, Callable[[Table], Iterator[Values]]] = {
     ".csv": partial(_separated, delimiter=",", strict=True),
-    # In the files that people have, quotes in TSV are text.
+    # Most TSV files do not quote: quotes are text.
     ".tsv": partial(_separated, delimiter="\t", quoting=csv.QUOTE_NONE),
     ".jsonl": _jsonl,
     ".parquet": _parquet,

@@ -1,4 +1,4 @@
-"""Results, written as a stream: JSON lines, JSON, CSV, TSV, Parquet, npy."""
+"""Write results row by row: JSON lines, JSON, CSV, TSV, Parquet, npy."""
 
 import csv
 import io
@@ -18,18 +18,18 @@ from model_store import LatteMixError
 
 Format = Literal["dense", "flat", "sparse"]
 
-# What these files can hold, what they hold unless told first; the others can hold anything.
+# Formats of mixtures that a file type supports, the default first; other types support all.
 _FORMATS: dict[str, tuple[Format, ...]] = {
     ".csv": ("flat",),
     ".tsv": ("flat",),
     ".parquet": ("flat",),
     ".npy": ("dense", "flat"),
 }
-_MOST_ROWS, _MOST_NUMBERS = 16_384, 4_000_000  # in a row group of Parquet
+_GROUP_ROWS, _GROUP_NUMBERS = 16_384, 4_000_000  # maxima of a Parquet row group
 
 
 class Column(NamedTuple):
-    """What a column holds: text, whole numbers, or numbers, one or an array of them."""
+    """The type of a column: scalars, or arrays of a shape."""
 
     kind: Literal["text", "int64", "float32"]
     shape: tuple[int, ...] = ()
@@ -38,48 +38,54 @@ class Column(NamedTuple):
 TEXT, INTEGER, NUMBER = Column("text"), Column("int64"), Column("float32")
 
 Columns = Mapping[str, Column]
-Row = Mapping[str, Any]  # by column; a missing value is None, or not there
+Row = Mapping[str, Any]  # by column; a missing value is None or absent
 Write = Callable[[Row], object]
 
 
-def check(out: Path | None, but: str = "") -> None:
-    """Raise if results cannot be written to a file of this kind."""
-    kinds = [kind for kind in _WRITERS if kind != but]
+def check_output(out: Path | None, exclude: str = "") -> None:
+    """Raise `LatteMixError` if results cannot be written to this file."""
+    suffixes = [suffix for suffix in _WRITERS if suffix != exclude]
     if out is None:
         return
-    if out.suffix.lower() not in kinds:
-        raise LatteMixError(f"{out}: these results are written to {', '.join(kinds)}.")
+    if out.suffix.lower() not in suffixes:
+        raise LatteMixError(f"{out}: these results are written to {', '.join(suffixes)}.")
     if not out.parent.is_dir():  # better found before the work than after
         raise LatteMixError(f"{out}: there is no directory {out.parent}.")
 
 
-def format_for(out: Path | None, asked: Format | None) -> Format:
-    """The format asked for, or else what suits the file; raise if that cannot hold it."""
-    kind = out.suffix.lower() if out else ".jsonl"
-    possible = _FORMATS.get(kind, get_args(Format))
-    if asked is not None and asked not in possible:
-        raise LatteMixError(f"--format {asked}: {kind} holds {' or '.join(possible)}.")
-    return asked or possible[0]
+def format_for(out: Path | None, requested: Format | None) -> Format:
+    """Return the requested format of mixtures, or the file type's default; raise if unsupported."""
+    suffix = out.suffix.lower() if out else ".jsonl"
+    supported = _FORMATS.get(suffix, get_args(Format))
+    if requested is not None and requested not in supported:
+        raise LatteMixError(f"--format {requested}: {suffix} holds {' or '.join(supported)}.")
+    return requested or supported[0]
 
 
 @contextmanager
-def writing(out: Path | None, columns: Columns) -> Iterator[Write]:
-    """Take rows, and write them to a file of the kind its name says, or else to standard output.
+def open_writer(out: Path | None, columns: Columns) -> Iterator[Write]:
+    """Yield a function that writes a row to a file, by its suffix, or to standard output.
 
-    The file gets its name when it is complete: what is there is never half of the results.
+    The file is written under another name and renamed when complete.
     """
+    numbers = [name for name, column in columns.items() if column == NUMBER]
+
+    def as_float32(row: Row) -> Row:
+        # The model computes in float32: more digits would only look like more precision.
+        return {**row, **{n: np.float32(row[n]) for n in numbers if row.get(n) is not None}}
+
     if out is None:
         with _jsonl(sys.stdout.buffer, columns) as write:
-            yield write
+            yield lambda row: write(as_float32(row))
         sys.stdout.buffer.flush()
         return
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file, _WRITERS[out.suffix.lower()](file, columns) as write:
-            yield write
+            yield lambda row: write(as_float32(row))
         part.replace(out)
     except OSError as error:
-        error.filename = error.filename or str(out)  # a full disk does not say whose
+        error.filename = error.filename or str(out)  # a full disk's error names no file
         raise
     finally:
         part.unlink(missing_ok=True)
@@ -92,19 +98,19 @@ def _jsonl(file: IO[bytes], columns: Columns) -> Iterator[Write]:
 
 @contextmanager
 def _json_list(file: IO[bytes], columns: Columns) -> Iterator[Write]:
-    before = b"[\n"
+    separator = b"[\n"
 
     def write(row: Row) -> None:
-        nonlocal before
-        file.write(before + _json(row))
-        before = b",\n"
+        nonlocal separator
+        file.write(separator + _json(row))
+        separator = b",\n"
 
     yield write
-    file.write(b"\n]\n" if before == b",\n" else b"[]\n")
+    file.write(b"\n]\n" if separator == b",\n" else b"[]\n")
 
 
 def _json(row: Row) -> bytes:
-    import orjson  # it writes float32 in as few digits as that has
+    import orjson  # writes float32 with the fewest digits
 
     present = {name: value for name, value in row.items() if value is not None}
     return orjson.dumps(present, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -112,14 +118,14 @@ def _json(row: Row) -> bytes:
 
 @contextmanager
 def _separated(file: IO[bytes], columns: Columns, tabs: bool = False) -> Iterator[Write]:
-    """An array takes a column for each of its numbers."""
+    """Write CSV, or TSV; an array becomes a column per number."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    # TSV has no way to write a tab or a new line: they become spaces.
+    # TSV cannot represent tabs and line breaks: they become spaces.
     spaces = str.maketrans("\t\r\n", "   ") if tabs else {}
     dialect: dict[str, Any] = (
         {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if tabs else {}
     )
-    # A terminator of "\r\n" makes Python 3.11 quote either character; the lines end in "\n".
+    # With the terminator "\r\n", Python 3.11 quotes both characters; lines are written with "\n".
     lines = SimpleNamespace(write=lambda line: text.write(line.removesuffix("\r\n") + "\n"))
     writer = csv.writer(lines, lineterminator="\r\n", **dialect)
 
@@ -139,7 +145,7 @@ def _separated(file: IO[bytes], columns: Columns, tabs: bool = False) -> Iterato
     )
     writer.writerow([name for names in header for name in names])
     yield write
-    text.detach()  # having flushed
+    text.detach()  # flushes
 
 
 @contextmanager
@@ -155,7 +161,7 @@ def _parquet(file: IO[bytes], columns: Columns) -> Iterator[Write]:
 
     schema = pyarrow.schema([(name, arrow(column)) for name, column in columns.items()])
     numbers = sum(int(np.prod(column.shape)) for column in columns.values())
-    most = max(1, min(_MOST_ROWS, _MOST_NUMBERS // numbers))
+    group_rows = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // numbers))
     rows: list[Row] = []
     with parquet.ParquetWriter(file, schema) as writer:
 
@@ -165,7 +171,7 @@ def _parquet(file: IO[bytes], columns: Columns) -> Iterator[Write]:
 
         def write(row: Row) -> None:
             rows.append(row)
-            if len(rows) == most:
+            if len(rows) == group_rows:
                 flush()
 
         yield write
@@ -175,17 +181,17 @@ def _parquet(file: IO[bytes], columns: Columns) -> Iterator[Write]:
 
 @contextmanager
 def _npy(file: IO[bytes], columns: Columns) -> Iterator[Write]:
-    """The numbers alone, in one array: [rows, columns], or [rows, *shape] if one column is arrays.
+    """Write the numbers as one array: [rows, columns], or [rows, *shape] of an array column.
 
-    Rows without them are NaN.
+    Rows without numbers are NaN.
     """
     numbers = [name for name, column in columns.items() if column.kind == "float32"]
     shape = columns[numbers[0]].shape or (len(numbers),)
     count = 0
 
     def header() -> None:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
-        npy_format.write_array_header_1_0(file, about)
+        description = {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
+        npy_format.write_array_header_1_0(file, description)
 
     def write(row: Row) -> None:
         nonlocal count
@@ -196,7 +202,7 @@ def _npy(file: IO[bytes], columns: Columns) -> Iterator[Write]:
     header()
     yield write
     file.seek(0)
-    header()  # of the same length: numpy leaves room for the number of rows to grow
+    header()  # has the same length: numpy pads it for a growing number of rows
 
 
 _WRITERS: dict[str, Callable[[IO[bytes], Columns], AbstractContextManager[Write]]] = {

@@ -1,65 +1,59 @@
-"""`AsyncClient`: sends what `calls` describes, again where that helps, and some at once."""
+"""`AsyncClient`: the methods of `Model`, computed by a server."""
 
-import asyncio
-import os
-import random
-from asyncio import sleep
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
-from lattemix.client import calls
-from lattemix.client.calls import (
-    METRICS,
-    Answer,
-    Call,
-    Chunk,
-    Embedded,
-    Item,
-    Many,
+from lattemix.arguments import (
     Pair,
-    Refusal,
-    Row,
-    ServerError,
+    as_metrics,
+    as_pairs,
+    as_texts,
+    check_top_k,
+    iter_pairs,
+    iter_texts,
+    warn_truncated,
 )
+from lattemix.client import calls
+from lattemix.client.calls import Floats
+from lattemix.client.connection import RETRIES, TIMEOUT_SECONDS, Connection
 from lattemix.responses import (
+    EncodedText,
     Explanation,
     InfoResponse,
     MatrixResponse,
     PairSimilarity,
-    RankResponse,
     RankResult,
-    SimilarityResponse,
+    Rejection,
 )
-from model_store import LatteMixError, Metric
-
-TIMEOUT_SECONDS = 120.0
-RETRIES = 4
-IN_FLIGHT = 4  # requests at once: the next is there when the server has done one
-
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds, between tries
-_BUSY = (429, 503)
-# There was no answer, nor will there be one: ask again.
-_LOST = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
+from model_store import Metric
 
 
 class AsyncClient:
-    """A server, asked from asyncio.
+    """A server's model, with the methods of `Model` as coroutines.
 
-    Questions about many items go out in several requests, each within the server's limits. A busy
-    server is asked again, `retries` times; other failures raise `ServerError`, and a server that
-    cannot be reached raises `LatteMixError`.
+    ```python
+    async with lattemix.AsyncClient("http://127.0.0.1:8000") as client:
+        await client.similarity("A man is eating.", "Someone is having lunch.")
+        async for row in client.iter_encode(["A man is eating.", "The sea was calm."]):
+            print(row.tokens)
+    ```
+
+    Any number of texts is sent in requests within the server's limits. A busy or unreachable
+    server is tried again. Texts longer than the model's maximum length are truncated, with a
+    `TruncationWarning` where the result does not say so, or raise with `truncate=False`.
 
     Args:
-        url: of the server.
-        api_key: else LATTEMIX_API_KEY, if the server wants one.
-        timeout: seconds to wait for an answer.
-        retries: how often to ask again.
-        transport: how requests travel; for tests, and for a server in this process.
+        url: address of the server.
+        api_key: else `LATTEMIX_API_KEY`, if the server requires a key.
+        timeout: seconds to wait for a response.
+        retries: further tries if the server is busy or unreachable.
+        transport: httpx transport; for tests.
+
+    Raises:
+        ServerError: the server rejects a request.
+        LatteMixError: the server cannot be reached.
     """
 
     def __init__(
@@ -70,197 +64,130 @@ class AsyncClient:
         retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._retries = retries
-        self._info: InfoResponse | None = None
-        headers = {"Content-Type": "application/json", **_authorization(api_key)}
-        self._http = httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport)
+        self._connection = Connection(url, api_key, timeout, retries, transport)
+        self.url = self._connection.url
 
     async def __aenter__(self) -> "AsyncClient":
-        await self._http.__aenter__()
+        await self._connection.__aenter__()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        await self._http.__aexit__(*error)
+        await self._connection.__aexit__(*error)
 
     async def aclose(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self.__aexit__()
 
     async def info(self) -> InfoResponse:
-        """What is being served, and within which limits."""
-        self._info = await self._ask(calls.INFO)
-        return self._info
+        """Describe the served model and the server's limits."""
+        return await self._connection.info()
+
+    async def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
+        """Return the mixtures [N, L, C] of texts, or [L, C] of a single text."""
+        bulk = calls.encode(truncate)
+        rows, info = await self._connection.collect(bulk, as_texts(texts))
+        return calls.mixtures(rows, info, single=isinstance(texts, str))
+
+    @overload
+    async def similarity(
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+    ) -> float: ...
+
+    @overload
+    async def similarity(
+        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: bool = True
+    ) -> Floats: ...
+
+    @overload
+    async def similarity(
+        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: bool = True
+    ) -> dict[Metric, Floats]: ...
 
     async def similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
-    ) -> SimilarityResponse:
-        """How alike the sentences of each pair are, however many pairs there are."""
-        info, rows = await self._all(calls.compare(metrics, truncate), pairs)
-        return SimilarityResponse(
-            model=info.model,
-            similarities=[similarity for similarity, _ in rows],
-            tokens=[tokens for _, tokens in rows],
-        )
-
-    async def embed(self, texts: Iterable[str], truncate: bool = True) -> NDArray[np.float32]:
-        """The mixtures [N, L, C] of any number of sentences."""
-        info, rows = await self._all(calls.embed(truncate), texts)
-        shape = (len(rows), info.latent_dims, info.classes)
-        return np.array([row.mixture for row in rows], np.float32).reshape(shape)
+        self,
+        a: str | Iterable[Pair],
+        b: str | None = None,
+        *,
+        metric: Metric | None = None,
+        metrics: Sequence[Metric] | None = None,
+        truncate: bool = True,
+    ) -> float | Floats | dict[Metric, Floats]:
+        """Compare two sentences, or the sentences of each pair, as `Model.similarity` does."""
+        pairs = as_pairs(a, b)
+        recommended = (await self._connection.limits()).recommended_metric
+        requested = as_metrics(metric, metrics, recommended)
+        rows, info = await self._connection.collect(calls.similarity(requested, truncate), pairs)
+        single, by_metric = isinstance(a, str), metrics is not None
+        return calls.scores(rows, info, requested, single=single, by_metric=by_metric)
 
     async def rank(
         self,
         query: str,
-        candidates: Iterable[str],
+        texts: Iterable[str],
+        *,
         metric: Metric | None = None,
         top_k: int | None = None,
         truncate: bool = True,
-    ) -> RankResponse:
-        """Any number of candidates, the most similar to the query first."""
-        if top_k is not None and top_k < 1:
-            raise LatteMixError(f"top_k is {top_k}: it should be at least 1, or None for all.")
-        info, rows = await self._all(calls.rank(query, metric, truncate), candidates)
-        results = [calls.at(place, ranked) for place, (ranked, _) in enumerate(rows)]
-        return RankResponse(
-            model=info.model,
-            metric=metric or info.recommended_metric,
-            query_truncated=any(answer.query_truncated for _, answer in rows[:1]),
-            results=sorted(results, key=lambda ranked: -ranked.score)[:top_k],
-        )
+    ) -> list[RankResult]:
+        """Order texts by their similarity to a query, most similar first."""
+        check_top_k(top_k)
+        texts = as_texts(texts)
+        rows, info = await self._connection.collect(calls.rank(query, metric, truncate), texts)
+        return calls.best(rows, info, texts, top_k)
 
     async def matrix(
         self,
         texts: Iterable[str],
+        *,
         metric: Metric | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
         truncate: bool = True,
     ) -> MatrixResponse:
-        """Pairs among sentences that fit one request, the most similar first."""
-        return await self._ask(calls.matrix(texts, metric, threshold, top_k, truncate))
+        """Compare every two texts, at most as many as fit one request.
+
+        Returns:
+            The pairs that reach the threshold, most similar first.
+        """
+        check_top_k(top_k)
+        options = {"metric": metric, "threshold": threshold, "top_k": top_k, "truncate": truncate}
+        call = calls.matrix(as_texts(texts), **options)
+        return await self._connection.request(call)
 
     async def explain(
-        self, a: str, b: str, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
     ) -> Explanation:
-        """Why two sentences are as similar as they are: by tokens, words and latent dims."""
-        return await self._ask(calls.explain(a, b, metric, truncate))
+        """Break the similarity of two sentences down by token, word and latent dim."""
+        return await self._connection.request(calls.explain(a, b, metric, truncate))
+
+    async def iter_encode(self, texts: Iterable[str]) -> AsyncIterator[EncodedText | Rejection]:
+        """Yield the mixture of each text; a text that is rejected yields a `Rejection`."""
+        async for row in self._connection.rows(calls.encode(truncate=True), iter_texts(texts)):
+            yield row
 
     async def iter_similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
-    ) -> AsyncIterator[PairSimilarity | Refusal]:
-        """Each pair's similarities, as they come; a pair that is refused costs only itself."""
-        async for row in self._each(calls.compare(metrics, truncate), pairs):
-            yield row if isinstance(row, Refusal) else row[0]
-
-    async def iter_embed(
-        self, texts: Iterable[str], truncate: bool = True
-    ) -> AsyncIterator[Embedded | Refusal]:
-        """Each sentence's mixture, as they come; one that is refused costs only itself."""
-        async for row in self._each(calls.embed(truncate), texts):
+        self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
+    ) -> AsyncIterator[PairSimilarity | Rejection]:
+        """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
+        recommended = (await self._connection.limits()).recommended_metric
+        bulk = calls.similarity(as_metrics(None, metrics, recommended), truncate=True)
+        async for row in self._connection.rows(bulk, iter_pairs(pairs)):
             yield row
 
     async def iter_rank(
-        self,
-        query: str,
-        candidates: Iterable[str],
-        metric: Metric | None = None,
-        truncate: bool = True,
-    ) -> AsyncIterator[RankResult | Refusal]:
-        """Each candidate's similarity to the query, in the order of the candidates."""
-        place = 0
-        async for row in self._each(calls.rank(query, metric, truncate), candidates):
-            yield row if isinstance(row, Refusal) else calls.at(place, row[0])
-            place += 1
-
-    async def _all(
-        self, many: Many[Item, Answer, Row], items: Iterable[Item]
-    ) -> tuple[InfoResponse, list[Row]]:
-        """Every item's row; raise for the first that is refused."""
-        info = await self.limits()
-        found = self._each(many, items, strict=True)
-        return info, [row async for row in found if not isinstance(row, Refusal)]
-
-    async def _each(
-        self, many: Many[Item, Answer, Row], items: Iterable[Item], strict: bool = False
-    ) -> AsyncIterator[Row | Refusal]:
-        """Every item's row, in order, with a few requests in flight."""
-        waiting: deque[asyncio.Task[list[Row | Refusal]]] = deque()
-        try:
-            for chunk in many.chunks(items, await self.limits()):
-                waiting.append(asyncio.create_task(self.settle(many, chunk, strict)))
-                if len(waiting) == IN_FLIGHT:
-                    for row in await waiting.popleft():
-                        yield row
-            while waiting:
-                for row in await waiting.popleft():
-                    yield row
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def settle(
-        self, many: Many[Item, Answer, Row], chunk: Chunk[Item], strict: bool
-    ) -> list[Row | Refusal]:
-        """A chunk's rows. Unless `strict`, what is refused is taken out and the rest sent again."""
-        places = chunk.places
-        refused: list[Refusal] = []
-        settled: list[Row | Refusal] = []
-        while chunk.items:
-            try:
-                settled = [*many.rows(await self._ask(many.about(chunk.items)))]
-            except ServerError as error:
-                moved = many.moved(error, chunk)
-                if strict or not many.blames_items(error):
-                    raise moved from error
-                named = many.named(error, chunk)
-                if named is not None:
-                    refused.append(Refusal(chunk.places[named], moved.reason))
-                    chunk = chunk.without(named)
-                    continue
-                # Together they are too much.
-                left, right = [await self.settle(many, half, strict) for half in chunk.halves()]
-                settled = [*left, *right]
-            if len(settled) != len(chunk.items):
-                raise calls.not_ours(self.url)
-            break
-        for refusal in sorted(refused, key=lambda refusal: refusal.index):
-            settled.insert(places.index(refusal.index), refusal)
-        return settled
-
-    async def limits(self) -> InfoResponse:
-        """The server's `info`, asked for once."""
-        return self._info or await self.info()
-
-    async def _ask(self, call: Call[Answer]) -> Answer:
-        return call.read(self.url, await self._send(call))
-
-    async def _send(self, call: Call[Answer]) -> httpx.Response:
-        """Send a request until it is answered, or has been sent often enough."""
-        method, content = ("GET", None) if call.body is None else ("POST", calls.dumps(call.body))
-        tries = 0
-        while True:
-            last = tries == self._retries
-            wait = min(_FIRST_WAIT * 2**tries, _LONGEST_WAIT) * random.uniform(0.5, 1)
-            try:
-                response = await self._http.request(method, self.url + call.path, content=content)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                if last or not isinstance(error, _LOST):
-                    why = str(error).rstrip(".") or type(error).__name__
-                    raise LatteMixError(f"{self.url} does not answer: {why}.") from error
+        self, query: str, texts: Iterable[str], metric: Metric | None = None
+    ) -> AsyncIterator[RankResult | Rejection]:
+        """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
+        bulk, warned = calls.rank(query, metric, truncate=True), False
+        position = 0
+        async for row in self._connection.rows(bulk, iter_texts(texts)):
+            if isinstance(row, Rejection):
+                yield row
             else:
-                if last or response.status_code not in _BUSY:
-                    return response
-                after = response.headers.get("Retry-After", "")
-                if after.isdigit():  # and not all at the same moment
-                    wait = min(int(after), _LONGEST_WAIT) * random.uniform(1, 1.25)
-            await sleep(wait)
-            tries += 1
-
-
-def _authorization(api_key: str | None) -> dict[str, str]:
-    key = (os.environ.get("LATTEMIX_API_KEY", "") if api_key is None else api_key).strip()
-    if not (key.isascii() and key.isprintable()):  # said here, where it is not shown
-        raise LatteMixError("The API key is not plain ASCII: see LATTEMIX_API_KEY.")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+                result, query_truncated = row
+                if query_truncated and not warned:
+                    limit = (await self._connection.limits()).max_input_length
+                    warn_truncated([True], limit)
+                    warned = True
+                yield result.model_copy(update={"index": position})
+            position += 1

@@ -1,4 +1,4 @@
-"""`Client`: an `AsyncClient` on a thread of its own, called from synchronous code."""
+"""`Client`: the methods of `Model`, computed by a server; without asyncio."""
 
 import asyncio
 import os
@@ -7,23 +7,31 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
+from lattemix.arguments import (
+    Pair,
+    as_metrics,
+    as_pairs,
+    as_texts,
+    check_top_k,
+    iter_pairs,
+    iter_texts,
+    warn_truncated,
+)
 from lattemix.client import calls
-from lattemix.client.asynchronous import IN_FLIGHT, RETRIES, TIMEOUT_SECONDS, AsyncClient
-from lattemix.client.calls import METRICS, Answer, Embedded, Item, Many, Pair, Refusal, Row
+from lattemix.client.calls import Body, BulkCall, Floats, Item, Row
+from lattemix.client.connection import IN_FLIGHT, RETRIES, TIMEOUT_SECONDS, Connection
 from lattemix.responses import (
+    EncodedText,
     Explanation,
     InfoResponse,
     MatrixResponse,
     PairSimilarity,
-    RankResponse,
     RankResult,
-    SimilarityResponse,
+    Rejection,
 )
 from model_store import LatteMixError, Metric
 
@@ -32,9 +40,18 @@ T = TypeVar("T")
 
 
 class Client:
-    """A synchronous `AsyncClient`: see there for the arguments and the errors.
+    """A server's model, with the methods of `Model`. See `AsyncClient` for arguments and errors.
 
-    Closing it is optional: its thread ends when the client is collected or the program exits.
+    ```python
+    client = lattemix.Client("http://127.0.0.1:8000")
+    client.similarity("A man is eating.", "Someone is having lunch.")  # one float
+    client.similarity([("A man is eating.", "Someone eats.")], metrics=["cosine", "js"])
+    client.encode(["A man is eating.", "The sea was calm."])  # mixtures [2, L, C]
+    client.rank("I cannot log in.", ["Reset your password.", "The sea was calm."])
+    ```
+
+    Requests run on a thread of the client, which ends when the client is closed or collected, or
+    the program exits.
     """
 
     def __init__(
@@ -45,17 +62,17 @@ class Client:
         retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._client = AsyncClient(url, api_key, timeout, retries, transport)
-        self.url = self._client.url
-        opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._connection = Connection(url, api_key, timeout, retries, transport)
+        self.url = self._connection.url
+        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: the interpreter does not wait for it at exit.
         self._thread = Thread(
-            target=_run, args=(self._client, opened), name="lattemix-client", daemon=True
+            target=_serve, args=(self._connection, started), name="lattemix-client", daemon=True
         )
         self._thread.start()
-        self._loop, stop = opened.result()
+        self._loop, stop = started.result()
         self._process = os.getpid()
-        # Runs on close() or when the client is collected. At exit the thread simply ends.
+        # Called by close() or when the client is collected. At exit the thread simply ends.
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
         self._stop.atexit = False
 
@@ -71,92 +88,140 @@ class Client:
         self._thread.join()
 
     def info(self) -> InfoResponse:
-        """What is being served, and within which limits."""
-        return self._call(self._client.info)
+        """Describe the served model and the server's limits."""
+        return self._run(self._connection.info)
+
+    def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
+        """Return the mixtures [N, L, C] of texts, or [L, C] of a single text."""
+        rows, info = self._collect(calls.encode(truncate), as_texts(texts))
+        return calls.mixtures(rows, info, single=isinstance(texts, str))
+
+    @overload
+    def similarity(
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+    ) -> float: ...
+
+    @overload
+    def similarity(
+        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: bool = True
+    ) -> Floats: ...
+
+    @overload
+    def similarity(
+        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: bool = True
+    ) -> dict[Metric, Floats]: ...
 
     def similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
-    ) -> SimilarityResponse:
-        """How alike the sentences of each pair are, however many pairs there are."""
-        return self._call(self._client.similarity, pairs, metrics, truncate)
-
-    def embed(self, texts: Iterable[str], truncate: bool = True) -> NDArray[np.float32]:
-        """The mixtures [N, L, C] of any number of sentences."""
-        return self._call(self._client.embed, texts, truncate)
+        self,
+        a: str | Iterable[Pair],
+        b: str | None = None,
+        *,
+        metric: Metric | None = None,
+        metrics: Sequence[Metric] | None = None,
+        truncate: bool = True,
+    ) -> float | Floats | dict[Metric, Floats]:
+        """Compare two sentences, or the sentences of each pair, as `Model.similarity` does."""
+        pairs = as_pairs(a, b)
+        requested = self._metrics(metric, metrics)
+        rows, info = self._collect(calls.similarity(requested, truncate), pairs)
+        single, by_metric = isinstance(a, str), metrics is not None
+        return calls.scores(rows, info, requested, single=single, by_metric=by_metric)
 
     def rank(
         self,
         query: str,
-        candidates: Iterable[str],
+        texts: Iterable[str],
+        *,
         metric: Metric | None = None,
         top_k: int | None = None,
         truncate: bool = True,
-    ) -> RankResponse:
-        """Any number of candidates, the most similar to the query first."""
-        return self._call(self._client.rank, query, candidates, metric, top_k, truncate)
+    ) -> list[RankResult]:
+        """Order texts by their similarity to a query, most similar first."""
+        check_top_k(top_k)
+        texts = as_texts(texts)
+        rows, info = self._collect(calls.rank(query, metric, truncate), texts)
+        return calls.best(rows, info, texts, top_k)
 
     def matrix(
         self,
         texts: Iterable[str],
+        *,
         metric: Metric | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
         truncate: bool = True,
     ) -> MatrixResponse:
-        """Pairs among sentences that fit one request, the most similar first."""
-        return self._call(self._client.matrix, texts, metric, threshold, top_k, truncate)
+        """Compare every two texts, at most as many as fit one request.
+
+        Returns:
+            The pairs that reach the threshold, most similar first.
+        """
+        check_top_k(top_k)
+        options = {"metric": metric, "threshold": threshold, "top_k": top_k, "truncate": truncate}
+        call = calls.matrix(as_texts(texts), **options)
+        return self._run(self._connection.request, call)
 
     def explain(
-        self, a: str, b: str, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
     ) -> Explanation:
-        """Why two sentences are as similar as they are: by tokens, words and latent dims."""
-        return self._call(self._client.explain, a, b, metric, truncate)
+        """Break the similarity of two sentences down by token, word and latent dim."""
+        return self._run(self._connection.request, calls.explain(a, b, metric, truncate))
+
+    def iter_encode(self, texts: Iterable[str]) -> Iterator[EncodedText | Rejection]:
+        """Yield the mixture of each text; a text that is rejected yields a `Rejection`."""
+        return self._rows(calls.encode(truncate=True), iter_texts(texts))
 
     def iter_similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] = METRICS, truncate: bool = True
-    ) -> Iterator[PairSimilarity | Refusal]:
-        """Each pair's similarities, as they come; a pair that is refused costs only itself."""
-        for row in self._each(calls.compare(metrics, truncate), pairs):
-            yield row if isinstance(row, Refusal) else row[0]
-
-    def iter_embed(
-        self, texts: Iterable[str], truncate: bool = True
-    ) -> Iterator[Embedded | Refusal]:
-        """Each sentence's mixture, as they come; one that is refused costs only itself."""
-        return self._each(calls.embed(truncate), texts)
+        self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
+    ) -> Iterator[PairSimilarity | Rejection]:
+        """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
+        bulk = calls.similarity(self._metrics(None, metrics), truncate=True)
+        return self._rows(bulk, iter_pairs(pairs))
 
     def iter_rank(
-        self,
-        query: str,
-        candidates: Iterable[str],
-        metric: Metric | None = None,
-        truncate: bool = True,
-    ) -> Iterator[RankResult | Refusal]:
-        """Each candidate's similarity to the query, in the order of the candidates."""
-        rows = self._each(calls.rank(query, metric, truncate), candidates)
-        for place, row in enumerate(rows):
-            yield row if isinstance(row, Refusal) else calls.at(place, row[0])
+        self, query: str, texts: Iterable[str], metric: Metric | None = None
+    ) -> Iterator[RankResult | Rejection]:
+        """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
+        warned = False
+        rows = self._rows(calls.rank(query, metric, truncate=True), iter_texts(texts))
+        for position, row in enumerate(rows):
+            if isinstance(row, Rejection):
+                yield row
+                continue
+            result, query_truncated = row
+            if query_truncated and not warned:
+                warn_truncated([True], self._run(self._connection.limits).max_input_length)
+                warned = True
+            yield result.model_copy(update={"index": position})
 
-    def _each(
-        self, many: Many[Item, Answer, Row], items: Iterable[Item]
-    ) -> Iterator[Row | Refusal]:
-        """Every item's row, in order. The items are read here, so that they may be slow to come."""
-        waiting: deque[Future[list[Row | Refusal]]] = deque()
+    def _metrics(self, metric: Metric | None, metrics: Sequence[Metric] | None) -> list[Metric]:
+        return as_metrics(metric, metrics, self._run(self._connection.limits).recommended_metric)
+
+    def _collect(
+        self, bulk: BulkCall[Item, Body, Row], items: Sequence[Item]
+    ) -> tuple[list[Row], InfoResponse]:
+        return self._run(self._connection.collect, bulk, items)
+
+    def _rows(
+        self, bulk: BulkCall[Item, Body, Row], items: Iterable[Item]
+    ) -> Iterator[Row | Rejection]:
+        """Yield the row of every item, in order. Items are read on the caller's thread."""
+        in_flight: deque[Future[list[Row | Rejection]]] = deque()
         try:
-            for chunk in many.chunks(items, self._call(self._client.limits)):
-                waiting.append(self._start(self._client.settle, many, chunk, False))
-                if len(waiting) == IN_FLIGHT:
-                    yield from _result(waiting.popleft())
-            while waiting:
-                yield from _result(waiting.popleft())
+            for chunk in bulk.chunks(items, self._run(self._connection.limits)):
+                in_flight.append(self._start(self._connection.send_chunk, bulk, chunk))
+                if len(in_flight) == IN_FLIGHT:
+                    yield from _result(in_flight.popleft())
+            while in_flight:
+                yield from _result(in_flight.popleft())
         finally:
-            for future in waiting:
+            for future in in_flight:
                 future.cancel()
 
-    def _call(
+    def _run(
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
     ) -> T:
-        """Run a coroutine function on the client's thread, and wait for its result."""
+        """Run a coroutine function on the client's thread and return its result."""
         return _result(self._start(function, *args, **options))
 
     def _start(
@@ -178,23 +243,23 @@ def _result(future: Future[T]) -> T:
     except CancelledError:
         raise LatteMixError("This client was closed during the call.") from None
     finally:
-        future.cancel()  # where the wait was interrupted
+        future.cancel()  # if the wait was interrupted
 
 
-def _run(
-    client: AsyncClient, opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+def _serve(
+    connection: Connection, started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
 ) -> None:
-    """Keep a client open on an event loop of its own until its event is set."""
+    """Run an event loop for a connection until its event is set."""
 
     async def run() -> None:
         stop = asyncio.Event()
-        async with client:
-            opened.set_result((asyncio.get_running_loop(), stop))
+        async with connection:
+            started.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
 
     try:
         asyncio.run(run())
     except BaseException as error:
-        if opened.done():
+        if started.done():
             raise
-        opened.set_exception(error)
+        started.set_exception(error)

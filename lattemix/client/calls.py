@@ -1,47 +1,55 @@
-"""What can be asked of a server: requests as values, and what is made of the answers."""
+"""Requests to a server as values, and the results in its responses."""
 
 import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
+from lattemix.arguments import Pair, warn_truncated
+from lattemix.ranking import order
 from lattemix.responses import (
     EmbedResponse,
+    EncodedText,
     Explanation,
     InfoResponse,
     MatrixResponse,
     PairSimilarity,
     RankResponse,
     RankResult,
+    Rejection,
     SimilarityResponse,
 )
 from model_store import LatteMixError, Metric
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
 Item = TypeVar("Item")
 Row = TypeVar("Row")
 
-Pair = tuple[str, str]
-Compared = tuple[PairSimilarity, list[int]]  # and the tokens of both
-FromQuery = tuple[RankResult, RankResponse]  # and the answer it was in
+Floats = NDArray[np.float32]
+Ranked = tuple[RankResult, bool]  # and whether the query was truncated
 
-METRICS: Sequence[Metric] = ("cosine", "js")  # those of `/similarity` itself
-
-_MOST_SENTENCES = 256  # in a request: enough to fill the server's batches, soon answered
+_MAX_SENTENCES = 256  # per request: enough to fill the server's batches
 
 
 class ServerError(LatteMixError):
-    """A request that was answered, but not with what was asked for."""
+    """The server responded with an error.
+
+    Attributes:
+        where: URL of the request.
+        status: HTTP status code.
+        error_type: the server's kind of error; None if it is not a Latte-Mix server's.
+        reason: the server's message.
+    """
 
     def __init__(self, where: str, status: int, error_type: str | None, reason: str) -> None:
-        # Latte-Mix's own sentences stand alone; a stranger's need saying whose they are.
+        # Another server's message, a proxy's for example, needs its origin.
         super().__init__(reason if error_type else f"{where} answered {status}: {reason}")
         self.where = where
         self.status = status
@@ -50,205 +58,195 @@ class ServerError(LatteMixError):
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """Stands in the place of an item that the server does not take."""
-
-    index: int
-    reason: str
-
-
-class Embedded(NamedTuple):
-    """A sentence as the model sees it."""
-
-    mixture: NDArray[np.float32]  # [L, C]
-    tokens: int
-    truncated: bool
-
-
-@dataclass(frozen=True)
-class Call(Generic[Answer]):
+class Call(Generic[Body]):
     """One request: GET without a body, else POST."""
 
     path: str
-    answer: type[Answer]
+    response: type[Body]
     body: dict[str, Any] | None = None
 
-    def read(self, url: str, response: httpx.Response) -> Answer:
-        """The answer; raise `ServerError` if it is a failure."""
+    def parse(self, url: str, response: httpx.Response) -> Body:
+        """Return the response's body, or raise `ServerError`."""
         if not response.is_success:
-            raise _failure(url + self.path, response)
+            raise _server_error(url + self.path, response)
         try:
-            return self.answer.model_validate_json(response.content)
+            return self.response.model_validate_json(response.content)
         except ValidationError as error:
-            raise not_ours(url) from error
+            raise unknown_server(url) from error
 
 
 @dataclass(frozen=True)
-class Chunk(Generic[Item]):
-    """Some of the caller's items, and their places among all."""
+class BulkCall(Generic[Item, Body, Row]):
+    """A call about any number of items, split into requests within the server's limits.
 
-    places: list[int]
-    items: list[Item]
+    A chunk is the items of one request, by their positions in the caller's list.
+    """
 
-    def halves(self) -> "tuple[Chunk[Item], Chunk[Item]]":
-        """Both halves, of at least two items."""
-        middle = len(self.items) // 2
-        return (
-            Chunk(self.places[:middle], self.items[:middle]),
-            Chunk(self.places[middle:], self.items[middle:]),
-        )
+    call: Call[Body]  # without items
+    field: str  # of the request body: the items
+    names: tuple[str, ...]  # of an item's texts, in rejections
+    rows: Callable[[Body], list[Row]]  # one per item
+    extra: int = 0  # sentences of each request that belong to no item
 
-    def without(self, index: int) -> "Chunk[Item]":
-        """All but one of them."""
-        return Chunk(
-            self.places[:index] + self.places[index + 1 :],
-            self.items[:index] + self.items[index + 1 :],
-        )
+    def with_items(self, items: Iterable[Item]) -> Call[Body]:
+        """Return the request about these items."""
+        return replace(self.call, body={**(self.call.body or {}), self.field: list(items)})
 
-
-@dataclass(frozen=True)
-class Many(Generic[Item, Answer, Row]):
-    """A question about any number of items, asked in requests that fit the server's limits."""
-
-    call: Call[Answer]  # without its items
-    field: str  # of the body, where the items go
-    rows: Callable[[Answer], list[Row]]  # an answer, item by item
-    sentences: int = 1  # in an item
-    others: int = 0  # sentences in each request that belong to no item
-
-    def about(self, items: Sequence[Item]) -> Call[Answer]:
-        """The call for some of the items."""
-        return replace(self.call, body={**(self.call.body or {}), self.field: items})
-
-    def chunks(self, items: Iterable[Item], info: InfoResponse) -> Iterator[Chunk[Item]]:
-        """Items that go together; one that is too large alone is sent alone, and refused."""
-        most = (min(info.max_client_batch_size, _MOST_SENTENCES) - self.others) // self.sentences
-        room = info.max_body_bytes - len(dumps(self.about([]).body))
-        chunk: Chunk[Item] = Chunk([], [])
+    def chunks(self, items: Iterable[Item], info: InfoResponse) -> Iterator[dict[int, Item]]:
+        """Split items by the server's limits; an item too large for any request is alone."""
+        sentences = min(info.max_client_batch_size, _MAX_SENTENCES) - self.extra
+        max_items = sentences // len(self.names)
+        max_bytes = info.max_body_bytes - len(to_json(self.with_items([]).body))
+        chunk: dict[int, Item] = {}
         used = 0
-        for place, item in enumerate(items):
-            size = len(dumps(item)) + 1  # and a comma
-            if chunk.items and (len(chunk.items) >= most or used + size > room):
+        for position, item in enumerate(items):
+            size = len(to_json(item)) + 1  # a comma
+            if chunk and (len(chunk) >= max_items or used + size > max_bytes):
                 yield chunk
-                chunk, used = Chunk([], []), 0
-            chunk.places.append(place)
-            chunk.items.append(item)
+                chunk, used = {}, 0
+            chunk[position] = item
             used += size
-        if chunk.items:
+        if chunk:
             yield chunk
 
-    def blames_items(self, error: ServerError) -> bool:
-        """Whether fewer or other items would be taken: one is named, or they are too much."""
-        if error.status == 413:  # a proxy's may name nothing
+    def is_about_items(self, error: ServerError) -> bool:
+        """Whether the server may accept fewer or other items."""
+        if error.status == 413:  # a proxy's names no field
             return not error.reason.startswith("query")
         return error.status in (400, 422) and error.reason.startswith(f"{self.field}[")
 
-    def named(self, error: ServerError, chunk: Chunk[Item]) -> int | None:
-        """Which item of the chunk is at fault, if the error says so, or there is only one."""
+    def culprit(self, error: ServerError, chunk: dict[int, Item]) -> int | None:
+        """Return the position of the item that an error is about; None if it may be any."""
         match = re.match(rf"{self.field}\[(\d+)\]", error.reason)
-        if match and int(match[1]) < len(chunk.items):
-            return int(match[1])
-        return 0 if len(chunk.items) == 1 else None
+        index = int(match[1]) if match else len(chunk)
+        if index < len(chunk):
+            return [*chunk][index]
+        return next(iter(chunk)) if len(chunk) == 1 else None
 
-    def moved(self, error: ServerError, chunk: Chunk[Item]) -> ServerError:
-        """The error, naming the place among all the items instead of in the chunk."""
-        named, reason = self.named(error, chunk), error.reason
-        if named is not None:
-            before, after = f"{self.field}[{named}]", f"{self.field}[{chunk.places[named]}]"
-            reason = reason.replace(before, after, 1)
+    def relocated(self, error: ServerError, chunk: dict[int, Item]) -> ServerError:
+        """Return an error that names the item's position in the caller's list."""
+        position = self.culprit(error, chunk)
+        if position is None:
+            return error
+        reason = re.sub(rf"^{self.field}\[\d+\]", f"{self.field}[{position}]", error.reason)
         return ServerError(error.where, error.status, error.error_type, reason)
 
+    def rejection(self, error: ServerError, position: int) -> Rejection:
+        """Return the rejection of an item, which names its text."""
 
-class _Embeddings(EmbedResponse):
+        def name(match: re.Match[str]) -> str:
+            return self.names[int(match[1] or 0)]
+
+        reason = re.sub(rf"^{self.field}\[\d+\](?:\[([01])\])?:?", name, error.reason)
+        return Rejection(position, reason)
+
+
+class _Base64Response(EmbedResponse):
     embeddings: list[str]
 
 
 INFO = Call("/info", InfoResponse)
 
 
-def compare(metrics: Sequence[Metric], truncate: bool) -> Many[Pair, SimilarityResponse, Compared]:
-    """Similarities of pairs."""
-    body = {"metrics": list(metrics), "truncate": truncate}
-    call = Call("/similarity", SimilarityResponse, body)
-    return Many(call, "pairs", _compared, sentences=2)
+def encode(truncate: bool) -> BulkCall[str, _Base64Response, EncodedText]:
+    """Request mixtures, in base64: compact, and unlike npy it says what was truncated."""
+    body = {"format": "base64", "truncate": truncate}
+    return BulkCall(Call("/embed", _Base64Response, body), "inputs", ("text",), _encoded_texts)
 
 
-def _compared(answer: SimilarityResponse) -> list[Compared]:
-    return list(zip(answer.similarities, answer.tokens, strict=False))
-
-
-def embed(truncate: bool) -> Many[str, _Embeddings, Embedded]:
-    """Mixtures of sentences.
-
-    In base64: as compact as npy but for a third, and unlike it, it says which were cut.
-    """
-    call = Call("/embed", _Embeddings, {"format": "base64", "truncate": truncate})
-    return Many(call, "inputs", _embedded)
-
-
-def _embedded(answer: _Embeddings) -> list[Embedded]:
-    found = zip(answer.embeddings, answer.tokens, answer.truncated, strict=False)
+def _encoded_texts(response: _Base64Response) -> list[EncodedText]:
+    rows = zip(response.embeddings, response.tokens, response.truncated, strict=True)
     try:
         return [
-            Embedded(np.frombuffer(b64decode(text), "<f4").reshape(answer.shape), tokens, cut)
-            for text, tokens, cut in found
+            EncodedText(
+                np.frombuffer(b64decode(mixture), "<f4").reshape(response.shape), tokens, truncated
+            )
+            for mixture, tokens, truncated in rows
         ]
-    except ValueError:  # not base64, or not of that shape
+    except ValueError:  # columns of different lengths, invalid base64, or another shape
         return []
 
 
-def rank(query: str, metric: Metric | None, truncate: bool) -> Many[str, RankResponse, FromQuery]:
-    """One sentence against others."""
-    body = {"query": query, "metric": metric, "truncate": truncate}
-    return Many(Call("/rank", RankResponse, body), "candidates", _ranked, others=1)
+def mixtures(rows: Sequence[EncodedText], info: InfoResponse, *, single: bool) -> Floats:
+    """Return the result of `encode`: [N, L, C], or [L, C] of a single text."""
+    warn_truncated([row.truncated for row in rows], info.max_input_length, stacklevel=4)
+    shape = (len(rows), info.latent_dims, info.classes)
+    stacked = np.array([row.mixture for row in rows], np.float32).reshape(shape)
+    return stacked[0] if single else stacked
 
 
-def _ranked(answer: RankResponse) -> list[FromQuery]:
-    """Each candidate's result, in the order in which they were sent."""
-    in_order = sorted(answer.results, key=lambda result: result.index)
-    return [(result, answer) for result in in_order]
+def similarity(
+    metrics: Sequence[Metric], truncate: bool
+) -> BulkCall[Pair, SimilarityResponse, PairSimilarity]:
+    """Request similarities of pairs."""
+    body = {"metrics": list(metrics), "truncate": truncate}
+    call = Call("/similarity", SimilarityResponse, body)
+    return BulkCall(call, "pairs", ("a", "b"), lambda response: response.similarities)
 
 
-def at(place: int, ranked: RankResult) -> RankResult:
-    """A result, by its place among all the candidates instead of in its request."""
-    return ranked.model_copy(update={"index": place})
+def scores(
+    rows: Sequence[PairSimilarity],
+    info: InfoResponse,
+    metrics: Sequence[Metric],
+    *,
+    single: bool,
+    by_metric: bool,
+) -> float | Floats | dict[Metric, Floats]:
+    """Return the result of `similarity`: one score, an array [N], or an array per metric."""
+    truncated = [flag for row in rows for flag in row.truncated]
+    warn_truncated(truncated, info.max_input_length, stacklevel=4)
+    columns = {name: np.array([getattr(row, name) for row in rows], "f4") for name in metrics}
+    if by_metric:
+        return columns
+    (values,) = columns.values()
+    return float(values[0]) if single else values
 
 
-def matrix(
-    texts: Iterable[str],
-    metric: Metric | None,
-    threshold: float | None,
-    top_k: int | None,
-    truncate: bool,
-) -> Call[MatrixResponse]:
-    """Every two of the sentences."""
-    body = {
-        "inputs": list(texts),
-        "metric": metric,
-        "threshold": threshold,
-        "top_k": top_k,
-        "truncate": truncate,
-    }
-    return Call("/matrix", MatrixResponse, body)
+def rank(query: str, metric: Metric | None, truncate: bool) -> BulkCall[str, RankResponse, Ranked]:
+    """Request similarities to a query."""
+    call = Call("/rank", RankResponse, {"query": query, "metric": metric, "truncate": truncate})
+    return BulkCall(call, "candidates", ("text",), _ranked, extra=1)
+
+
+def _ranked(response: RankResponse) -> list[Ranked]:
+    """Return the results in the order of the request."""
+    results = sorted(response.results, key=lambda result: result.index)
+    return [(result, response.query_truncated) for result in results]
+
+
+def best(
+    rows: Sequence[Ranked], info: InfoResponse, texts: Sequence[str], top_k: int | None
+) -> list[RankResult]:
+    """Return the result of `rank`: most similar first."""
+    query_truncated = [truncated for _, truncated in rows[:1]]
+    truncated = query_truncated + [result.truncated for result, _ in rows]
+    warn_truncated(truncated, info.max_input_length, stacklevel=4)
+    indices = order(np.array([result.score for result, _ in rows]))[:top_k].tolist()
+    return [rows[i][0].model_copy(update={"index": i, "text": texts[i]}) for i in indices]
+
+
+def matrix(texts: Sequence[str], **options: float | str | None) -> Call[MatrixResponse]:
+    """Request the most similar pairs of a list."""
+    return Call("/matrix", MatrixResponse, {"inputs": texts, **options})
 
 
 def explain(a: str, b: str, metric: Metric | None, truncate: bool) -> Call[Explanation]:
-    """Why two sentences are as similar as they are."""
+    """Request an explanation of a similarity."""
     body = {"pair": [a, b], "metric": metric, "truncate": truncate}
     return Call("/explain", Explanation, body)
 
 
-def dumps(content: object) -> bytes:
-    """JSON in ASCII: even half a surrogate pair gets to the server, which says what is wrong."""
+def to_json(content: object) -> bytes:
+    """Write ASCII JSON: a lone surrogate reaches the server, whose error names it."""
     return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
-def not_ours(url: str) -> LatteMixError:
-    """What is said of an answer that no Latte-Mix server gives."""
+def unknown_server(url: str) -> LatteMixError:
+    """Return the error about a response that no Latte-Mix server sends."""
     return LatteMixError(f"{url} is not a Latte-Mix server.")
 
 
-def _failure(where: str, response: httpx.Response) -> ServerError:
+def _server_error(where: str, response: httpx.Response) -> ServerError:
     try:
         body = response.json()
         reason, error_type = str(body["error"]), body.get("error_type")

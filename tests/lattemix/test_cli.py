@@ -1,32 +1,34 @@
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from app.server import create_app
-from app.settings import Settings, load_settings
-from lattemix import failures
+from app.settings import Settings
 from lattemix.client import Client
-from model_store import LatteMixError, Store
+from model_store import Store
 from tests.app.conftest import run
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
 
 
-def test_similarity_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_similarity_prints_a_metric_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "similarity", "a dog", "a dog", "--metrics", "cosine,js,centred")
     assert (code, err) == (0, "")
     assert out.split() == ["cosine", "1.0000", "js", "1.0000", "centred", "1.0000"]
 
 
-def test_explain_tells_words_and_meanings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_aligned_words_and_meanings(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "explain", "a dog", "a dog", "--metric", "cosine")
     assert (code, err) == (0, "")
     first, *rest = out.splitlines()
     assert first.split() == ["cosine", "1.0000"]
-    assert rest[1:4] == ["Words that meet:", "  1.000  a ~ a", "  1.000  dog ~ dog"]
+    assert rest[1:4] == ["Aligned words:", "  1.000  a ~ a", "  1.000  dog ~ dog"]
     assert rest[5] == "Shared meanings:"
     assert "Unshared meanings:" in rest
     assert all(re.match(r"  [+-]\d\.\d{3}  \w", line) for line in rest[6:10])
@@ -34,7 +36,7 @@ def test_explain_tells_words_and_meanings(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("command", ["explain", "rank"])
 @pytest.mark.parametrize("metric", ["euclid", "cosine,js"])
-def test_refuses_a_metric_that_is_not_exactly_one(
+def test_rejects_a_metric_that_is_not_exactly_one(
     capsys: pytest.CaptureFixture[str], command: str, metric: str
 ) -> None:
     code, out, err = run(capsys, command, "a dog", "a man", "--metric", metric)
@@ -42,7 +44,7 @@ def test_refuses_a_metric_that_is_not_exactly_one(
     assert f"'{metric}' is not one of 'cosine'" in " ".join(err.replace("│", "").split())
 
 
-def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "similarity", "a dog", "dog " * 40)
     assert code == 0
     assert out.startswith("cosine")
@@ -50,9 +52,9 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (["similarity", "a", " "], "pairs[0][1] is empty: the model finds no words in it"),
+        (["similarity", "a", " "], "b is empty: the model finds no words in it"),
         (["serve", "--host", "a..b"], "Cannot listen on a..b:8000"),
         (["models", "--store", "x" * 300], "File name too long"),
         (["similarity", "a", "b", "--metrics", "euclid"], "--metrics euclid: choose among cosine"),
@@ -60,7 +62,7 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),
         (["serve", "--port", "70000"], "--port=70000: Input should be less than or equal to 65535"),
         (["build", "--head", "/nonexistent"], "is not a head"),
-        (["explain", "a", ""], "pair[1] is empty"),
+        (["explain", "a", ""], "Text 2 is empty"),
         (["similarity", "a"], "Give two sentences, or --file."),
         (["similarity", "a", "b", "--file", "x.csv"], "Give two sentences, or --file."),
         (["similarity", "--file", "x.csv"], "x.csv: No such file or directory."),
@@ -71,6 +73,7 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["embed", "\udcff"], "A sentence on the command line is not UTF-8 text."),
         (["similarity", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["rank", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
+        (["explain", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["similarity", "a", "b", "--url", "http://HOST:PORT"], "http://HOST:PORT does not answer"),
         (["rank", "a", "b", "--url", "http://x", "--model", "tiny"], "--url for another: choose."),
         (["embed"], "Give sentences, or --file."),
@@ -82,53 +85,77 @@ def test_a_cut_is_noted_beside_the_answer(capsys: pytest.CaptureFixture[str]) ->
         (["score", ".", "x", "--workers", "2"], "--workers is for --engine ray"),
     ],
 )
-def test_failures_are_one_sentence(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+def test_errors_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     code, out, err = run(capsys, *arguments)
     assert code == 1
     assert out == ""
     assert err.startswith("lattemix: ")
-    assert says in err
+    assert message in err
     assert "\n" not in err.strip()
 
 
-def test_measure_says_how_fast_the_model_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measure_prints_throughput_by_length(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "measure", "--seconds", "0", "--provider", "cpu")
     assert (code, err) == (0, "")
-    what, heading, *rows = out.splitlines()
-    assert re.match(r"tiny:fp32 on cpu: batches of \d{3} tokens, \d+ at once$", what)
+    title, heading, *rows = out.splitlines()
+    assert re.match(r"tiny:fp32 on cpu: batches of \d{3} tokens, \d+ at once$", title)
     assert heading.startswith("tokens in each  sentences/s  tokens/s")
     numbers = [[float(number.replace(",", "")) for number in row.split()] for row in rows]
-    assert [row[0] for row in numbers] == [8, 16]  # it reads no more
+    assert [row[0] for row in numbers] == [8, 16]  # the model's maximum length
     for length, sentences, tokens, milliseconds in numbers:
         assert tokens == pytest.approx(sentences * length, abs=length)
         assert milliseconds >= 0
 
 
-def test_a_server_that_is_elsewhere(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, settings: Settings
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["similarity", "a dog", "a dog"], ["cosine", "1.0000", "js", "1.0000"]),
+        (["rank", "a dog", "a dog"], ["1.0000", "a", "dog"]),
+        (["explain", "a dog", "a dog", "--metric", "js"], ["js", "1.0000", "Aligned", "words:"]),
+        (["embed", "a dog"], ['{"text":"a', 'dog","embedding":[[']),
+    ],
+)
+def test_url_uses_a_server_instead_of_a_model(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+    arguments: list[str],
+    expected: list[str],
 ) -> None:
-    # The environment's model would do, but it is the server's that is asked.
     monkeypatch.setenv("LATTEMIX_MODEL", "none")
     monkeypatch.setenv("LATTEMIX_API_KEY", "secret")
     guarded = settings.model_copy(update={"api_keys": Settings(api_keys="secret").api_keys})
     app = create_app(guarded)
-    asked = []
+    urls = []
 
-    def through(url: str) -> Client:
-        asked.append(url)
+    def connect(url: str) -> Client:
+        urls.append(url)
         return Client(url, transport=httpx.ASGITransport(app))
 
-    monkeypatch.setattr("lattemix.bulk.commands.Client", through)
-    code, out, err = run(capsys, "similarity", "a dog", "a dog", "--url", "http://elsewhere:8000")
-    app.state.service.engine.close()
+    monkeypatch.setattr("lattemix.bulk.commands.Client", connect)
+    with TestClient(app):
+        code, out, err = run(capsys, *arguments, "--url", "http://elsewhere:8000")
     assert (code, err) == (0, "")
-    assert out.split() == ["cosine", "1.0000", "js", "1.0000"]
-    assert asked == ["http://elsewhere:8000"]
+    for word, start in zip(out.split(), expected, strict=False):
+        assert word.startswith(start)
+    assert urls == ["http://elsewhere:8000"]
 
 
-def test_models_lists_and_verifies(
+def test_url_needs_no_onnx_runtime() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['onnxruntime', 'tokenizers', 'fastapi'])); "
+        "sys.argv = ['lattemix', 'similarity', 'a', 'b', '--url', 'http://HOST:PORT']; "
+        "from lattemix.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("lattemix: http://HOST:PORT does not answer")
+
+
+def test_models_lists_and_verifies_the_store(
     capsys: pytest.CaptureFixture[str], private_store: Store, tmp_path: Path
 ) -> None:
     code, out, _ = run(capsys, "models", "--store", str(private_store.root))
@@ -139,13 +166,13 @@ def test_models_lists_and_verifies(
     (private_store.root / "tiny/fp32/tokenizer.json").write_text("{}")
     code, out, _ = run(capsys, "models", "--store", str(private_store.root))
     assert code == 1
-    assert "refused" in out
+    assert "rejected: " in out
     code, out, _ = run(capsys, "models", "--store", str(tmp_path / "none"))
     assert code == 0
     assert "holds no models yet" in out
 
 
-def test_build_publishes_under_the_heads_name(
+def test_build_names_the_model_after_the_head(
     capsys: pytest.CaptureFixture[str], head_directory: Path, backbone: Path, tmp_path: Path
 ) -> None:
     options = ["--head", str(head_directory), "--backbone", str(backbone), "--store", str(tmp_path)]
@@ -155,54 +182,13 @@ def test_build_publishes_under_the_heads_name(
     assert Store(tmp_path).open("tiny").manifest.name == "tiny"
 
 
-def test_a_port_in_use_is_found_before_the_model_is_loaded(
+def test_serve_checks_the_port_before_it_loads_the_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        code, _, err = run(capsys, "serve", "--port", port, "--model", "not-even-looked-for")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        code, _, err = run(capsys, "serve", "--port", port, "--model", "missing")
     assert code == 1
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use. Choose another" in err
-
-
-def test_a_wrong_setting_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LATTEMIX_TOKEN_BUDGET", "many")
-    with pytest.raises(LatteMixError, match="LATTEMIX_TOKEN_BUDGET=many: Input should be a valid"):
-        load_settings()
-
-
-def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LATTEMIX_PORT", "9000")
-    assert load_settings().port == 9000
-    assert load_settings(port=None).port == 9000
-    assert load_settings(port=9001).port == 9001
-    assert Settings.model_fields["port"].default == 8000
-
-
-@pytest.mark.parametrize(
-    ("module", "extra"),
-    [
-        ("onnxruntime", "cpu"),
-        ("onnx.helper", "export"),
-        ("httpx", "client"),
-        ("pyarrow", "parquet"),
-    ],
-)
-def test_a_missing_extra_is_named(module: str, extra: str) -> None:
-    def command() -> None:
-        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-
-    with pytest.raises(
-        SystemExit, match=rf"this needs {module}: pip install 'lattemix\[{extra}\]'"
-    ):
-        failures.complete(command, "lattemix")
-
-
-def test_a_bug_is_not_dressed_up_as_a_missing_extra() -> None:
-    def command() -> None:
-        raise ModuleNotFoundError("No module named 'typo'", name="typo")
-
-    with pytest.raises(ModuleNotFoundError, match="typo"):
-        failures.complete(command, "lattemix")

@@ -8,6 +8,7 @@ import pytest
 
 import lattemix
 from lattemix import model as model_module
+from lattemix import streaming
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.model import Model, load
@@ -108,7 +109,7 @@ def test_short_texts_do_not_warn(model: Model) -> None:
 
 
 def test_iterators_reject_single_items(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_module, "_CHUNK", 2)
+    monkeypatch.setattr(streaming, "_CHUNK", 2)
     texts = ["a dog", "", "a man", " ", "the sea"]
     encoded = list(model.iter_encode(iter(texts)))
     assert [type(row) for row in encoded] == [

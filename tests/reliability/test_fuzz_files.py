@@ -1,4 +1,4 @@
-"""Damaged files: what is read of them is valid, or a sentence says what is wrong."""
+"""Damaged model files are read as valid, or raise a `LatteMixError`."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def scratch(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def own_head(head_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The head, with weights by token, as one has it that has everything."""
+def full_head(head_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A head with every optional tensor."""
     directory = tmp_path_factory.mktemp("fuzzed") / "head"
     head = Head.load(head_directory)
     weighted = {
@@ -57,7 +57,7 @@ def own_head(head_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def check_manifest(root: Path, original: Path, content: bytes) -> None:
-    """It is refused, or all that it lists is there as it says, and nowhere else."""
+    """The manifest is rejected, or lists exactly the files of the artifact."""
     path = root / "tiny" / "fp32"
     (path / "manifest.json").write_bytes(content)
     with suppress(LatteMixError):
@@ -76,13 +76,13 @@ def check_manifest(root: Path, original: Path, content: bytes) -> None:
 
 
 @given(edits=byte_edits)
-def test_a_manifest_of_other_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_manifest_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
     content = (artifact.path / "manifest.json").read_bytes()
     check_manifest(scratch, artifact.path, damage(content, edits))
 
 
 @given(edits=json_edits)
-def test_a_manifest_of_other_parts(
+def test_manifest_with_damaged_values(
     scratch: Path, artifact: Artifact, edits: list[JsonEdit]
 ) -> None:
     manifest = json.loads((artifact.path / "manifest.json").read_bytes())
@@ -92,71 +92,75 @@ def test_a_manifest_of_other_parts(
 def check_latents(path: Path, head: str, content: bytes) -> None:
     path.write_bytes(content)
     with suppress(ArtifactError):
-        found = latents.read(path, head, 4, 5)
-        assert [len(dim) for dim in found] == [5] * 4
-        assert all(isinstance(word, str) for dim in found for c in dim for word in c.words)
+        classes = latents.read(path, head, 4, 5)
+        assert [len(dim) for dim in classes] == [5] * 4
+        assert all(isinstance(word, str) for dim in classes for c in dim for word in c.words)
 
 
 @given(edits=byte_edits)
-def test_latents_of_other_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_latents_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
     content = (artifact.path / "latents.json").read_bytes()
     head = artifact.manifest.head.sha256
     check_latents(scratch.parent / "latents.json", head, damage(content, edits))
 
 
 @given(edits=json_edits)
-def test_latents_of_other_parts(scratch: Path, artifact: Artifact, edits: list[JsonEdit]) -> None:
+def test_latents_with_damaged_values(
+    scratch: Path, artifact: Artifact, edits: list[JsonEdit]
+) -> None:
     value = json.loads((artifact.path / "latents.json").read_bytes())
     head = artifact.manifest.head.sha256
     check_latents(scratch.parent / "latents.json", head, as_bytes(rebuild(value, edits)))
 
 
 def check_head(directory: Path) -> None:
-    """It is refused, or gives distributions of the shape that it says, of tokens it weighs."""
+    """The head is rejected, or computes distributions of its declared shape."""
     with suppress(HeadError):
         head = Head.load(directory)
         spec = head.spec
         vectors = np.zeros((2, spec.backbone.hidden_size), np.float32)
         ids, lengths = np.array([0, 9], np.int32), np.array([2], np.int32)
         tokens = TokenVectors(vectors, ids, lengths)
-        with np.errstate(all="ignore"):  # the digest vouches for whatever numbers there are
-            found = head.distributions(vectors)
+        with np.errstate(all="ignore"):  # any numbers are valid, if the digest matches
+            distributions = head.distributions(vectors)
             assert head.weights(tokens).shape == (2,)
-            assert head.mixtures(tokens).shape == (1, *found.shape[1:])
+            assert head.mixtures(tokens).shape == (1, *distributions.shape[1:])
         width = {"categorical": spec.classes, "normal": 2, "autoencoder": 1}[spec.model]
-        assert found.shape == (2, spec.latent_dims, width)
+        assert distributions.shape == (2, spec.latent_dims, width)
 
 
-def altered(own_head: Path, name: str, content: bytes, vouched: bool = False) -> Path:
-    """A copy of the head with one file replaced, and its digest set right if wanted."""
-    directory = own_head.parent / "altered"
-    shutil.copytree(own_head, directory, dirs_exist_ok=True)
+def altered(full_head: Path, name: str, content: bytes, with_digest: bool = False) -> Path:
+    """Copy the head with one file replaced and, if requested, the digest updated."""
+    directory = full_head.parent / "altered"
+    shutil.copytree(full_head, directory, dirs_exist_ok=True)
     (directory / name).write_bytes(content)
-    if vouched:
-        spec = json.loads((own_head / "head.json").read_bytes())
+    if with_digest:
+        spec = json.loads((full_head / "head.json").read_bytes())
         spec["sha256"] = sha256_of(directory / "head.safetensors")
         (directory / "head.json").write_text(json.dumps(spec))
     return directory
 
 
 @given(edits=byte_edits)
-def test_a_heads_description_of_other_bytes(own_head: Path, edits: list[Edit]) -> None:
-    content = (own_head / "head.json").read_bytes()
-    check_head(altered(own_head, "head.json", damage(content, edits)))
+def test_head_description_with_damaged_bytes(full_head: Path, edits: list[Edit]) -> None:
+    content = (full_head / "head.json").read_bytes()
+    check_head(altered(full_head, "head.json", damage(content, edits)))
 
 
 @given(edits=json_edits)
-def test_a_heads_description_of_other_parts(own_head: Path, edits: list[JsonEdit]) -> None:
-    spec = json.loads((own_head / "head.json").read_bytes())
-    check_head(altered(own_head, "head.json", as_bytes(rebuild(spec, edits))))
+def test_head_description_with_damaged_values(full_head: Path, edits: list[JsonEdit]) -> None:
+    spec = json.loads((full_head / "head.json").read_bytes())
+    check_head(altered(full_head, "head.json", as_bytes(rebuild(spec, edits))))
 
 
-@given(edits=byte_edits, vouched=st.booleans())
-def test_a_heads_numbers_of_other_bytes(own_head: Path, edits: list[Edit], vouched: bool) -> None:
-    content = (own_head / "head.safetensors").read_bytes()
+@given(edits=byte_edits, with_digest=st.booleans())
+def test_head_tensors_with_damaged_bytes(
+    full_head: Path, edits: list[Edit], with_digest: bool
+) -> None:
+    content = (full_head / "head.safetensors").read_bytes()
     changed = damage(content, edits)
-    directory = altered(own_head, "head.safetensors", changed, vouched)
-    if changed != content and not vouched:
+    directory = altered(full_head, "head.safetensors", changed, with_digest)
+    if changed != content and not with_digest:
         with pytest.raises(HeadError, match="is damaged"):
             Head.load(directory)
     else:
@@ -164,16 +168,16 @@ def test_a_heads_numbers_of_other_bytes(own_head: Path, edits: list[Edit], vouch
 
 
 @given(edits=json_edits)
-def test_a_heads_numbers_under_another_header(own_head: Path, edits: list[JsonEdit]) -> None:
-    content = (own_head / "head.safetensors").read_bytes()
+def test_head_tensors_with_a_damaged_header(full_head: Path, edits: list[JsonEdit]) -> None:
+    content = (full_head / "head.safetensors").read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = as_bytes(rebuild(json.loads(content[8 : 8 + size]), edits))
     changed = len(header).to_bytes(8, "little") + header + content[8 + size :]
-    check_head(altered(own_head, "head.safetensors", changed, vouched=True))
+    check_head(altered(full_head, "head.safetensors", changed, with_digest=True))
 
 
 @given(edits=byte_edits)
-def test_an_array_of_other_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_array_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
     path = scratch.parent / "centre.npy"
     path.write_bytes(damage((artifact.path / "centre.npy").read_bytes(), edits))
     with suppress(ArtifactError):
@@ -191,12 +195,12 @@ def check_tokenizer(path: Path, content: bytes) -> None:
 
 
 @given(edits=byte_edits)
-def test_a_tokenizer_of_other_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_tokenizer_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
     check_tokenizer(scratch.parent / "t.json", damage(artifact.tokenizer.read_bytes(), edits))
 
 
 @given(edits=json_edits)
-def test_a_tokenizer_of_other_parts(
+def test_tokenizer_with_damaged_values(
     scratch: Path, artifact: Artifact, edits: list[JsonEdit]
 ) -> None:
     definition = json.loads(artifact.tokenizer.read_bytes())
@@ -213,7 +217,7 @@ names = st.text(st.characters(exclude_categories=[]), max_size=80) | st.lists(
 @example("../store/tiny")
 @example("tiny/../tiny")
 @example("tiny:../fp32")
-def test_no_name_leads_out_of_the_store(store: Store, name: str) -> None:
+def test_opens_no_path_outside_the_store(store: Store, name: str) -> None:
     opened: list[Callable[[], Any]] = [
         lambda: store.open(name),
         lambda: choose(store, name, "cpu").artifact,
@@ -226,7 +230,7 @@ def test_no_name_leads_out_of_the_store(store: Store, name: str) -> None:
 
 
 @given(name=names)
-def test_nothing_is_published_out_of_the_store(
+def test_publishes_nothing_outside_the_store(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     outside = tmp_path_factory.getbasetemp() / "published"

@@ -1,4 +1,4 @@
-"""Damaged tables: their rows are texts, or a sentence says what is wrong."""
+"""Damaged tables give valid rows, or a `LatteMixError`."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from lattemix.bulk.readers import PAIRS, START, TEXTS, Shape, Table, columns_named
+from lattemix.bulk.readers import PAIRS, START, TEXTS, RowFormat, Table, columns_named
 from model_store import LatteMixError
 from tests.reliability.damage import Edit, as_bytes, byte_edits, damage, json_values
 
-SHAPES = [PAIRS, TEXTS, columns_named(["a"], ["b"]), columns_named(["sentence"], ["n", "text"])]
+FORMATS = [PAIRS, TEXTS, columns_named(["a"], ["b"]), columns_named(["sentence"], ["n", "text"])]
 ROWS = [("ein Bär", 'he said "no", twice'), ("x\u2028y", "line one\nline two"), ("", "👩‍👧")]
 CONTENTS = {
     ".csv": 'a,b\nein Bär,"he said ""no"", twice"\n\n"two\nlines",x\n,\n'.encode(),
@@ -23,7 +23,7 @@ CONTENTS = {
     ".jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode() + b'{"text": "c", "n": 1}\n',
     ".txt": "ein Bär\n\n\tzwei\r\n".encode(),
 }
-shapes = st.sampled_from(SHAPES)
+formats = st.sampled_from(FORMATS)
 
 
 @pytest.fixture(scope="session")
@@ -31,40 +31,42 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tables")
 
 
-def check(path: Path, shape: Shape) -> None:
-    """Every row is of texts, until the file ends or is refused; and can be begun with."""
+def check(path: Path, row_format: RowFormat) -> None:
+    """Every row up to the end or an error is valid, and can be the first one read."""
     rows, starts = [], [START]
     with suppress(LatteMixError):
-        table = Table(path, shape)
+        table = Table(path, row_format)
         for row in table:
             rows.append(row)
-            starts.append(table.place)
+            starts.append(table.position)
     for row in rows:
-        assert len(row) == shape.width + len(shape.kept)
-        assert all(isinstance(text, str) for text in row[: shape.width])
-        assert all(value is None or isinstance(value, str) for value in row[shape.width :])
+        assert len(row) == row_format.width + len(row_format.kept)
+        assert all(isinstance(text, str) for text in row[: row_format.width])
+        assert all(value is None or isinstance(value, str) for value in row[row_format.width :])
         "".join(filter(None, row)).encode()
-    for place, row in zip(starts, rows, strict=False):
-        assert next(iter(Table(path, shape, place))) == row
+    for position, row in zip(starts, rows, strict=False):
+        assert next(iter(Table(path, row_format, position))) == row
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-@given(edits=byte_edits, shape=shapes)
-def test_tables_of_other_bytes(folder: Path, kind: str, edits: list[Edit], shape: Shape) -> None:
+@given(edits=byte_edits, row_format=formats)
+def test_damaged_bytes(folder: Path, kind: str, edits: list[Edit], row_format: RowFormat) -> None:
     path = folder / f"bytes{kind}"
     path.write_bytes(damage(CONTENTS[kind], edits))
-    check(path, shape)
+    check(path, row_format)
 
 
-@given(values=st.lists(json_values, max_size=4), shape=shapes)
-def test_json_lines_of_any_values(folder: Path, values: list[object], shape: Shape) -> None:
+@given(values=st.lists(json_values, max_size=4), row_format=formats)
+def test_arbitrary_json_lines(folder: Path, values: list[object], row_format: RowFormat) -> None:
     path = folder / "values.jsonl"
     path.write_bytes(b"\n".join(map(as_bytes, values)))
-    check(path, shape)
+    check(path, row_format)
 
 
 @given(rows=st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), max_size=4))
-def test_json_lines_of_any_texts_are_those_texts(folder: Path, rows: list[list[str]]) -> None:
+def test_arbitrary_texts_in_json_lines_are_read_unchanged(
+    folder: Path, rows: list[list[str]]
+) -> None:
     path = folder / "texts.jsonl"
     path.write_bytes(b"\n".join(map(as_bytes, rows)))
     assert list(Table(path, PAIRS)) == [tuple(row) for row in rows]
@@ -96,14 +98,14 @@ names = st.sampled_from(["a", "b", "A", " a", "a.b", "text", "sentence", "n", ""
 
 @given(
     columns=st.lists(st.tuples(names, st.sampled_from([*KINDS])), max_size=4),
-    shape=shapes,
+    row_format=formats,
     group=st.integers(1, 3),
 )
-def test_parquet_of_any_columns(
-    folder: Path, columns: list[tuple[str, str]], shape: Shape, group: int
+def test_arbitrary_parquet_columns(
+    folder: Path, columns: list[tuple[str, str]], row_format: RowFormat, group: int
 ) -> None:
     path = folder / "columns.parquet"
     arrays = [KINDS[kind]() for _, kind in columns]
     table = pyarrow.Table.from_arrays(arrays, names=[name for name, _ in columns])
     parquet.write_table(table, path, row_group_size=group)
-    check(path, shape)
+    check(path, row_format)

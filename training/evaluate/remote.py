@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import httpx
 import numpy as np
 
-from lattemix.client import Client, Refusal
+from lattemix.client import Client
+from lattemix.responses import Rejection
 from training.evaluate.report import REMOTE, Way
 from training.evaluate.scores import without_gaps
 from training.evaluate.sets import Pairs
@@ -30,10 +31,10 @@ class Remote:
         with self._client() as client:
             answers = list(client.iter_similarity(texts, self._metrics))
         for answer in answers:
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Rejection):
                 self.left_out.append(
-                    f"{pairs.name}: {self.url} refused a pair, which is taken as least alike: "
-                    f"{answer.reason}"
+                    f"{pairs.name}: {self.url} rejected pair {answer.index}, scored as least "
+                    f"similar: {answer.reason}"
                 )
         for metric in self._metrics:
             scores = np.array([getattr(answer, metric, np.nan) for answer in answers])

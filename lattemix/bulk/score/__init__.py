@@ -1,4 +1,4 @@
-"""`lattemix score`: files that fit no memory, shard by shard, here or on a Ray cluster."""
+"""`lattemix score`: larger-than-memory files, shard by shard, in this process or on Ray."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ from tqdm import tqdm
 
 from lattemix.bulk.readers import Table, columns_named
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Tally, Task, cut, digest, sources
-from lattemix.bulk.score.runners import Engine, Local, OnRay
+from lattemix.bulk.score.plan import Tally, Task, digest, list_sources, make_shards
+from lattemix.bulk.score.runners import LocalRunner, RayRunner, Runner
 from lattemix.similarity import check
 from model_store import LatteMixError, Metric, Store
 from model_store.choice import choose
 
-__all__ = ["Local", "OnRay", "score"]
+__all__ = ["LocalRunner", "RayRunner", "score"]
 
 
 def score(
@@ -25,66 +25,67 @@ def score(
     metrics: Sequence[Metric],
     parts: str | None,
     shard_rows: int,
-    start: Callable[[], Engine],
+    start_runner: Callable[[], Runner],
 ) -> Tally:
     """Write a directory of results for the rows of a file, or of a directory of files.
 
-    What an earlier run of the same has finished is not done again.
+    Shards that an interrupted run of the same task has finished are not computed again.
 
     Args:
-        source: what to read.
-        output: where to write; it appears when it is complete.
-        columns: two whose texts are compared, or one whose texts are embedded.
-        keep: others to carry over, as text.
-        metrics: of comparisons.
-        parts: the kind of file to write; else that of the input, or Parquet for mixtures.
-        shard_rows: rows in a shard, which is what is lost at most when a worker is.
-        start: whoever does it, asked for when all else is known to be in order.
+        source: file or directory to read.
+        output: directory to write; it appears when it is complete.
+        columns: two whose texts are compared, or one whose texts are encoded.
+        keep: other columns to copy, as text.
+        metrics: similarities of two columns.
+        parts: file type of the results; default: the input's, or Parquet for mixtures.
+        shard_rows: rows per shard, the unit of work that an interruption loses.
+        start_runner: called after the arguments have been checked.
     """
     metrics = [*dict.fromkeys(metrics)] if len(columns) == 2 else []
     _check_columns(columns, keep, metrics)
     if source.is_dir() and output.absolute().is_relative_to(source.absolute()):
-        raise LatteMixError(f"{output} is in {source}, which is read: choose another place.")
-    found = sources(source)
-    for file in found:
-        Table(Path(file.path), columns_named(columns))  # a kind that is not read is named at once
-    kind = Path(found[0].path).suffix.lower().removeprefix(".") if metrics else "parquet"
+        raise LatteMixError(f"{output} is inside the input {source}: choose another directory.")
+    sources = list_sources(source)
+    for file in sources:
+        Table(Path(file.path), columns_named(columns))  # raises if the file type is not supported
+    suffix = Path(sources[0].path).suffix.lower().removeprefix(".")
     folder = Folder(output)
-    with folder.held():
-        engine = start()
-        settings = engine.settings
-        artifact, _ = choose(Store(settings.store), settings.model, engine.device)
+    with folder.locked():
+        runner = start_runner()
+        settings = runner.settings
+        artifact, _ = choose(Store(settings.store), settings.model, runner.device)
         for metric in metrics:
             check(metric, artifact.centre)
         task = Task(
             columns=tuple(columns),
             keep=tuple(keep),
             metrics=tuple(metrics),
-            parts=parts or kind,
+            parts=parts or (suffix if metrics else "parquet"),
             shard_rows=shard_rows,
             model=artifact.manifest.reference,
             model_digest=digest(artifact.manifest),
         )
-        plan = folder.begin(task, found, lambda: cut(found, task))
-        todo = [shard for shard in plan.shards if folder.done(shard) is None]
-        rows, left = (sum(shard.rows for shard in some) for some in (plan.shards, todo))
+        plan = folder.begin(task, sources, lambda: make_shards(sources, task))
+        unfinished = [shard for shard in plan.shards if folder.tally(shard) is None]
+        total = sum(shard.rows for shard in plan.shards)
+        done = total - sum(shard.rows for shard in unfinished)
         quiet = not sys.stderr.isatty()
-        with tqdm(total=rows, initial=rows - left, unit=" rows", disable=quiet) as bar:
-            for tally in engine.run(task, folder, todo) if todo else ():
+        with tqdm(total=total, initial=done, unit=" rows", disable=quiet) as bar:
+            for tally in runner.run(task, folder, unfinished) if unfinished else ():
                 bar.update(tally.rows)
-        if sources(source) != plan.sources:
-            raise LatteMixError(f"{source} was changed while it was being read: begin anew.")
+        if list_sources(source) != plan.sources:
+            raise LatteMixError(f"{source} changed while it was read: start again.")
         return folder.finish(plan)
 
 
 def _check_columns(columns: Sequence[str], keep: Sequence[str], metrics: Sequence[str]) -> None:
     if len(columns) not in (1, 2):
         raise LatteMixError(f"--columns {','.join(columns)}: name two to compare, or one to embed.")
-    ours = (*metrics, "truncated", "error") if metrics else ("embedding", "truncated", "error")
-    names = [*columns, *keep, *ours]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    added = (*(metrics or ("embedding",)), "truncated", "error")
+    names = [*columns, *keep, *added]
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
         raise LatteMixError(
-            f"The results would have two columns {twice!r}: name others in --columns and --keep, "
-            f"which are not {', '.join(ours)}."
+            f"The results would have two columns {duplicate!r}: --columns and --keep must name "
+            f"different columns, and none of {', '.join(added)}."
         )

@@ -1,4 +1,4 @@
-"""The directory of results: it grows beside its name, and gets that when it is complete."""
+"""The output directory, which gets its name when it is complete."""
 
 import fcntl
 import os
@@ -11,34 +11,34 @@ from pydantic import ValidationError
 from lattemix.bulk.score.plan import Plan, Shard, Source, Tally, Task
 from model_store import LatteMixError
 
-# Readers of whole directories pass over names that begin like this.
+# Readers of whole directories, such as Spark and pyarrow, skip names with this prefix.
 _LOCK, _PLAN, _SUMMARY = "_lock", "_plan.json", "_score.json"
 
 
 class Summary(Plan):
-    """A plan that was carried out."""
+    """A completed plan."""
 
     tally: Tally
 
 
 class Folder:
-    """OUTPUT.partial, where parts are gathered, and OUTPUT in the end."""
+    """OUTPUT.partial while shards are computed, then OUTPUT."""
 
     def __init__(self, output: Path) -> None:
         self.output = output.absolute()
         self.partial = Path(f"{self.output}.partial")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other runs out; leave nothing behind if no work was begun."""
+    def locked(self) -> Iterator[None]:
+        """Exclude other runs; remove the directory if no plan was written."""
         self._check()
         self.partial.mkdir(exist_ok=True)
         with (self.partial / _LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise LatteMixError(f"Another run is at work in {self.partial}.") from None
-            self._check()  # it may have been finished meanwhile
+                raise LatteMixError(f"Another run is writing to {self.partial}.") from None
+            self._check()  # another run may have finished in between
             try:
                 yield
             finally:
@@ -48,82 +48,85 @@ class Folder:
 
     def _check(self) -> None:
         if self.output.exists():
-            raise LatteMixError(f"{self.output} is there already: remove it, or choose another.")
+            raise LatteMixError(f"{self.output} exists: remove it, or choose another.")
         if not self.output.parent.is_dir():
             raise LatteMixError(f"{self.output}: there is no directory {self.output.parent}.")
 
     def begin(
-        self, task: Task, sources: tuple[Source, ...], cut: Callable[[], tuple[Shard, ...]]
+        self,
+        task: Task,
+        sources: tuple[Source, ...],
+        make_shards: Callable[[], tuple[Shard, ...]],
     ) -> Plan:
-        """The plan that was begun here, which must be of the same task, or else a new one."""
+        """Return the plan of an interrupted run, or a new one; raise if it has another task."""
         path = self.partial / _PLAN
         try:
             plan = Plan.model_validate_json(path.read_bytes())
         except FileNotFoundError:
-            plan = Plan(task=task, sources=sources, shards=cut())
+            plan = Plan(task=task, sources=sources, shards=make_shards())
             _write(path, plan.model_dump_json())
         except ValidationError:
             raise LatteMixError(f"{path} is damaged: remove {self.partial}.") from None
-        changed = _difference(plan, task, sources)
-        if changed is not None:
+        difference = _difference(plan, task, sources)
+        if difference is not None:
             raise LatteMixError(
-                f"{self.partial} was begun with {changed}: "
-                "go on with the same, or remove it to begin anew."
+                f"{self.partial} was started with {difference}: "
+                "continue with the same, or remove it to start again."
             )
         return plan
 
     def part(self, shard: Shard) -> Path:
-        """Where the results of a shard go."""
+        """Path of a shard's results."""
         return self.partial / shard.part
 
     def record(self, shard: Shard, tally: Tally) -> None:
-        """Say that a shard is done: until then it is not, whatever is there."""
-        _write(self._tally(shard), tally.model_dump_json())
+        """Mark a shard as finished."""
+        _write(self._tally_path(shard), tally.model_dump_json())
 
-    def done(self, shard: Shard) -> Tally | None:
-        """What became of a shard, if it is done."""
+    def tally(self, shard: Shard) -> Tally | None:
+        """Return the counts of a shard; None if it is not finished."""
         try:
-            tally = Tally.model_validate_json(self._tally(shard).read_bytes())
-        except (FileNotFoundError, ValidationError):  # the latter, of a machine that lost power
+            tally = Tally.model_validate_json(self._tally_path(shard).read_bytes())
+        except (FileNotFoundError, ValidationError):  # truncated by a power failure
             return None
         return tally if self.part(shard).exists() else None
 
     def finish(self, plan: Plan) -> Tally:
-        """Give the results their name, and return what became of all rows."""
+        """Rename the directory, and return the counts of all rows."""
         total = Tally()
         for shard in plan.shards:
-            tally = self.done(shard)
+            tally = self.tally(shard)
             if tally is None:
-                raise LatteMixError(f"{self.part(shard)} has gone: run the same again.")
+                raise LatteMixError(f"{self.part(shard)} is missing: run the same command again.")
             total.add(tally)
         summary = Summary(**dict(plan), tally=total)
         _write(self.partial / _SUMMARY, summary.model_dump_json(indent=1))
         self.partial.rename(self.output)
-        for file in self.output.iterdir():  # last, so that a stop before leaves all or a whole
+        for file in self.output.iterdir():  # last: an interrupted run needs its plan
             if file.name[0] in "._" and file.name != _SUMMARY:
                 file.unlink()
         return total
 
-    def _tally(self, shard: Shard) -> Path:
+    def _tally_path(self, shard: Shard) -> Path:
         return self.partial / f"_{shard.part}.json"
 
 
 def _difference(plan: Plan, task: Task, sources: tuple[Source, ...]) -> str | None:
-    """How what was begun differs from what is asked for, in words."""
-    begun = dict(plan.task)
+    """Describe how a plan differs from a task; None if it does not."""
+    planned = dict(plan.task)
     for name, value in task:
-        if begun[name] != value:
+        if planned[name] != value:
             if name == "model_digest":
                 return f"another {task.model} in the store"
-            shown = ",".join(begun[name]) if isinstance(begun[name], tuple) else begun[name]
-            return f"--{name.replace('_', '-')} {shown or 'of nothing'}"
+            shown = ",".join(planned[name]) if isinstance(planned[name], tuple) else planned[name]
+            return f"--{name.replace('_', '-')} {shown}" if shown else f"no --{name}"
     if plan.sources != sources:
         return "other input files, or they have changed since"
     return None
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that is there as a whole, or not at all."""
+    """Write a file atomically."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")
     part.replace(path)

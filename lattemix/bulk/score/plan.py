@@ -1,4 +1,4 @@
-"""What is to be scored, cut into shards that can be done in any order, anywhere."""
+"""A task, split into shards that can be computed in any order on any machine."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from lattemix.bulk.readers import START, Place, Table, columns_named
+from lattemix.bulk.readers import START, Position, Table, columns_named
 from lattemix.bulk.writers import Row
 from model_store import LatteMixError, Manifest, Metric
 
@@ -16,19 +16,19 @@ class _Record(BaseModel):
 
 
 class Task(_Record):
-    """What to do with every row. The same task gives the same numbers, whoever does it."""
+    """What to compute for every row. Equal tasks give equal numbers on every machine."""
 
-    columns: tuple[str, ...]  # two are compared, one is embedded
-    keep: tuple[str, ...]  # carried over
+    columns: tuple[str, ...]  # two to compare, or one to encode
+    keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]
-    parts: str  # the kind of file to write
+    parts: str  # file type of the results
     shard_rows: int
     model: str
     model_digest: str
 
 
 class Source(_Record):
-    """A file as it was when the work began."""
+    """An input file and its state when the plan was made."""
 
     path: str
     bytes: int
@@ -36,22 +36,22 @@ class Source(_Record):
 
     @classmethod
     def at(cls, path: Path) -> "Source":
-        """What is there now."""
-        about = path.stat()
-        return cls(path=str(path.absolute()), bytes=about.st_size, modified=about.st_mtime_ns)
+        """Return the current state of a file."""
+        status = path.stat()
+        return cls(path=str(path.absolute()), bytes=status.st_size, modified=status.st_mtime_ns)
 
 
 class Shard(_Record):
-    """Rows of one file, done together."""
+    """Consecutive rows of one file."""
 
-    part: str  # the file they become
+    part: str  # name of the result file
     path: str
-    start: Place
+    start: Position
     rows: int
 
 
 class Plan(_Record):
-    """A task, and all shards of it."""
+    """A task and its shards."""
 
     task: Task
     sources: tuple[Source, ...]
@@ -59,78 +59,78 @@ class Plan(_Record):
 
 
 class Tally(BaseModel):
-    """What became of rows."""
+    """Counts of rows."""
 
     rows: int = 0
-    refused: int = 0
-    first_reason: str = ""
+    rejected: int = 0
+    first_rejection: str = ""
     truncated: int = 0  # sentences
 
-    def count(self, row: Row, where: str) -> None:
-        """One row more."""
+    def count(self, row: Row, location: str) -> None:
+        """Add a row of the results."""
         self.rows += 1
         self.truncated += row.get("truncated", 0)
         if "error" in row:
-            self.refused += 1
-            self.first_reason = self.first_reason or f"{where}: {row['error']}"
+            self.rejected += 1
+            self.first_rejection = self.first_rejection or f"{location}: {row['error']}"
 
     def add(self, other: "Tally") -> None:
-        """Those of another."""
+        """Add the counts of other rows."""
         self.rows += other.rows
-        self.refused += other.refused
-        self.first_reason = self.first_reason or other.first_reason
+        self.rejected += other.rejected
+        self.first_rejection = self.first_rejection or other.first_rejection
         self.truncated += other.truncated
 
 
 def digest(manifest: Manifest) -> str:
-    """One for all files of a model."""
+    """Return a SHA-256 over all files of a model."""
     records = sorted((name, record.sha256) for name, record in manifest.files.items())
     return hashlib.sha256(repr(records).encode()).hexdigest()
 
 
-def sources(path: Path) -> tuple[Source, ...]:
-    """The file, or all files in the directory and below, by name."""
-    found = tuple(Source.at(file) for file in (_files(path) if path.is_dir() else [path]))
-    if not found:
+def list_sources(path: Path) -> tuple[Source, ...]:
+    """Return a file, or all files of a directory and its subdirectories, by name."""
+    sources = tuple(Source.at(file) for file in (_files(path) if path.is_dir() else [path]))
+    if not sources:
         raise LatteMixError(f"{path} holds no files.")
-    return found
+    return sources
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Those that are not hidden: what others leave beside their files begins with . or _."""
+    """Yield files that are not hidden; other tools mark their metadata with . or _."""
     for file in sorted(path.iterdir()):
         if file.name[0] in "._":
             continue
         if not file.is_dir():
             yield file
-        elif file.is_symlink():  # it may lead anywhere, and around
+        elif file.is_symlink():  # may lead outside the directory, or in a circle
             raise LatteMixError(f"{file} is a link to a directory: score that one instead.")
         else:
             yield from _files(file)
 
 
-def cut(files: Sequence[Source], task: Task) -> tuple[Shard, ...]:
-    """All shards. Every row is looked at: better to find a wrong one now than after hours."""
-    pieces = [(file.path, *piece) for file in files for piece in _pieces(Path(file.path), task)]
-    if not pieces:
-        raise LatteMixError(f"There are no rows in {', '.join(file.path for file in files)}.")
+def make_shards(sources: Sequence[Source], task: Task) -> tuple[Shard, ...]:
+    """Split files into shards. Reads every row: an invalid one is found before the work."""
+    bounds = [(file.path, *bound) for file in sources for bound in _bounds(Path(file.path), task)]
+    if not bounds:
+        raise LatteMixError(f"There are no rows in {', '.join(file.path for file in sources)}.")
     return tuple(
         Shard(
-            part=f"part-{number:05}-of-{len(pieces):05}.{task.parts}",
+            part=f"part-{number:05}-of-{len(bounds):05}.{task.parts}",
             path=path,
             start=start,
             rows=rows,
         )
-        for number, (path, start, rows) in enumerate(pieces, 1)
+        for number, (path, start, rows) in enumerate(bounds, 1)
     )
 
 
-def _pieces(path: Path, task: Task) -> Iterator[tuple[Place, int]]:
-    """Where each of a file's shards begins, and how many rows it has."""
+def _bounds(path: Path, task: Task) -> Iterator[tuple[Position, int]]:
+    """Yield the first position and the number of rows of each shard of a file."""
     table, start = Table(path, columns_named(task.columns, task.keep)), START
     for _ in table:
-        if table.place.rows - start.rows == task.shard_rows:
+        if table.position.rows - start.rows == task.shard_rows:
             yield start, task.shard_rows
-            start = table.place
-    if table.place.rows > start.rows:
-        yield start, table.place.rows - start.rows
+            start = table.position
+    if table.position.rows > start.rows:
+        yield start, table.position.rows - start.rows

@@ -1,4 +1,4 @@
-"""Who does the shards: this process, or the workers of a Ray cluster."""
+"""Where shards are computed: in this process, or by workers of a Ray cluster."""
 
 import logging
 import os
@@ -15,87 +15,87 @@ from model_store import LatteMixError
 from model_store.choice import Device
 
 
-class Engine(Protocol):
-    """What `score` asks of either."""
+class Runner(Protocol):
+    """Computes shards."""
 
     settings: ModelSettings
     device: Device
 
     def run(self, task: Task, folder: Folder, shards: Sequence[Shard]) -> Iterator[Tally]:
-        """Do the shards, in any order, and say of each what became of it."""
+        """Compute shards, in any order, and yield the counts of each."""
 
 
-class Local:
-    """One model in this process, on all its cores or its GPU."""
+class LocalRunner:
+    """One model in this process, on all cores or the GPU."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self.device: Device = likely_device(settings.provider)
 
     def run(self, task: Task, folder: Folder, shards: Sequence[Shard]) -> Iterator[Tally]:
-        """Do the shards one after the other."""
+        """Compute shards one after the other."""
         return map(Worker(task, folder, self.settings), shards)
 
 
-class OnRay:
-    """A model for each worker, which has a core or a GPU of the cluster.
+class RayRunner:
+    """Workers of a Ray cluster, each with a model and one core or GPU.
 
-    That is the one RAY_ADDRESS names, or else one that begins and ends with this process. Its
+    The cluster is the one at `RAY_ADDRESS`, or one that lives as long as this process. All
     machines must have the store, the input and the output at the same paths.
     """
 
     def __init__(self, settings: ModelSettings, workers: int | None) -> None:
-        # Ray would report to its makers, unless its user has said that it may.
+        # Ray sends usage data by default.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         ray.init(include_dashboard=False, logging_level=logging.WARNING, ignore_reinit_error=True)
-        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        gpus = int(there.get("GPU", 0))
-        wanted = settings.provider
-        if wanted in ("cuda", "tensorrt") and not gpus:
-            raise LatteMixError(f"LATTEMIX_PROVIDER={wanted}: the Ray cluster has no GPU.")
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        gpus = int(resources.get("GPU", 0))
+        provider = settings.provider
+        if provider in ("cuda", "tensorrt") and not gpus:
+            raise LatteMixError(f"LATTEMIX_PROVIDER={provider}: the Ray cluster has no GPU.")
         self.settings = settings
-        self.device: Device = "cpu" if wanted == "cpu" or not gpus else "cuda"
-        self._workers = workers or (gpus if self.device == "cuda" else int(there["CPU"]))
+        self.device: Device = "cpu" if provider == "cpu" or not gpus else "cuda"
+        self._workers = workers or (gpus if self.device == "cuda" else int(resources["CPU"]))
 
     def run(self, task: Task, folder: Folder, shards: Sequence[Shard]) -> Iterator[Tally]:
-        """Stream the shards through the workers; what a lost one was doing is done again."""
+        """Distribute shards over the workers; Ray repeats the shard of a lost worker."""
         import ray
 
-        own: dict[str, Any] = {"threads": 1}  # a worker has one core
+        changes: dict[str, Any] = {"threads": 1}  # a worker has one core
         if self.settings.provider == "auto":
-            own["provider"] = self.device  # and not, unnoticed, another
-        ray.data.DataContext.get_current().enable_progress_bars = False  # there is ours
+            changes["provider"] = self.device  # no silent fallback to the CPU
+        ray.data.DataContext.get_current().enable_progress_bars = False  # `score` shows its own
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         items = [{"shard": shard.model_dump_json()} for shard in shards]
-        done = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
+        results = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
             _RayWorker,
-            fn_constructor_args=(task, folder, self.settings.model_copy(update=own)),
+            fn_constructor_args=(task, folder, self.settings.model_copy(update=changes)),
             batch_size=1,
             num_cpus=1,
             num_gpus=1 if self.device == "cuda" else None,
             compute=ray.data.ActorPoolStrategy(size=min(self._workers, len(items))),
         )
-        for row in done.iter_rows():
+        for row in results.iter_rows():
             if row["failure"]:
                 raise LatteMixError(row["failure"])
             yield Tally.model_validate_json(row["tally"])
 
 
 class _RayWorker:
-    """A worker as Ray Data sees it: columns in, columns out, here of one value each."""
+    """A worker with the interface of Ray Data: columns in, columns out, of one value each."""
 
     def __init__(self, task: Task, folder: Folder, settings: ModelSettings) -> None:
-        self._make = partial(Worker, task, folder, settings)
+        self._load = partial(Worker, task, folder, settings)
 
     @cached_property
     def _worker(self) -> Worker:
-        return self._make()
+        return self._load()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         try:
             tally = self._worker(Shard.model_validate_json(batch["shard"][0]))
-        except (LatteMixError, OSError) as error:  # as a value: Ray would make a traceback of it
+        except (LatteMixError, OSError) as error:  # returned: Ray would print a traceback
             return {"tally": [""], "failure": [str(error)]}
         return {"tally": [tally.model_dump_json()], "failure": [""]}

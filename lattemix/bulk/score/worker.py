@@ -1,107 +1,80 @@
-"""A model that does one shard after another."""
+"""A worker: a loaded model that computes one shard after another."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import islice, tee
 from pathlib import Path
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
-from lattemix.bulk.readers import Table, Texts, columns_named
+from lattemix.bulk.readers import Table, Values, columns_named
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.plan import Shard, Tally, Task, digest
-from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Row, format_for, writing
-from lattemix.encoder import Encoder, Encoding
-from lattemix.errors import EmptyTextError
+from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Row, format_for, open_writer
+from lattemix.encoder import Encoder
+from lattemix.responses import EncodedText, PairSimilarity, Rejection
 from lattemix.settings import ModelSettings
-from lattemix.similarity import Mixtures, similarity
+from lattemix.streaming import encoded_texts, pair_similarities
 from model_store import LatteMixError
-
-# Rows encoded together. Fixed: how rows fall into batches can show in the last digit, and results
-# shall not depend on the machine or on the number of workers.
-_ROWS = 4096
 
 
 class Worker:
-    """Reads a shard, computes it and writes its part; raise if its model is not the task's."""
+    """Computes shards of a task; raises `LatteMixError` if the store has another model."""
 
     def __init__(self, task: Task, folder: Folder, settings: ModelSettings) -> None:
-        threadpool_limits(limits=1, user_api="blas")  # the cores are the model's
-        # Of the precision that the work began with, whatever suits this machine.
+        threadpool_limits(limits=1, user_api="blas")  # leave the cores to ONNX Runtime
+        # `task.model` names the precision, which may not be this machine's default.
         self._encoder = Encoder.load(settings.model_copy(update={"model": task.model}))
         manifest = self._encoder.manifest
         if digest(manifest) != task.model_digest:
-            raise LatteMixError(
-                f"{settings.store} holds another {task.model} here than where the work began."
-            )
+            raise LatteMixError(f"{settings.store} has another {task.model} than the task.")
         self._task = task
         self._folder = folder
-        mixture = Column("float32", (manifest.latent_dims, manifest.classes))
+        shape: tuple[int, ...] = (manifest.latent_dims, manifest.classes)
         if format_for(Path(f"x.{task.parts}"), None) == "flat":
-            mixture = Column("float32", (manifest.latent_dims * manifest.classes,))
-        self._mixture = mixture
+            shape = (manifest.latent_dims * manifest.classes,)
+        self._mixture = Column("float32", shape)
 
     def __call__(self, shard: Shard) -> Tally:
-        """What became of the shard's rows, once its part is in the folder."""
+        """Write the results of a shard and return its counts."""
         task = self._task
         texts = dict.fromkeys(task.keep + task.columns, TEXT)
         scores: dict[str, Column] = dict.fromkeys(task.metrics, NUMBER)
-        found = scores or {"embedding": self._mixture}
-        columns = {**texts, **found, "truncated": INTEGER, "error": TEXT}
-        shape = columns_named(task.columns, task.keep)
-        rows = islice(Table(Path(shard.path), shape, shard.start), shard.rows)
+        results = scores or {"embedding": self._mixture}
+        columns = {**texts, **results, "truncated": INTEGER, "error": TEXT}
+        table = Table(Path(shard.path), columns_named(task.columns, task.keep), shard.start)
         tally = Tally()
-        with writing(self._folder.part(shard), columns) as write:
-            while chunk := [*islice(rows, _ROWS)]:
-                for row in self._scored(chunk):
-                    write(row)
-                    tally.count(row, f"{shard.path}, row {shard.start.rows + tally.rows + 1:,}")
+        with open_writer(self._folder.part(shard), columns) as write:
+            for row in self._rows(islice(table, shard.rows)):
+                write(row)
+                tally.count(row, f"{shard.path}, row {shard.start.rows + tally.rows + 1:,}")
             if tally.rows != shard.rows:
-                raise LatteMixError(f"{shard.path} was changed while it was being read.")
+                raise LatteMixError(f"{shard.path} changed while it was read.")
         self._folder.record(shard, tally)
         return tally
 
-    def _scored(self, rows: Sequence[Texts]) -> Iterator[Row]:
-        """What is found for each row, or why nothing is."""
-        names = self._task.columns
-        pairs = [row[: len(names)] for row in rows]  # or single sentences
-        places, encoding = self._encode(text for pair in pairs for text in pair)
-        sound = [[places[text] for text in pair] for pair in pairs if places.keys() >= {*pair}]
-        found = self._found(encoding.mixtures, sound) if sound else iter(())
-        for row, pair in zip(rows, pairs, strict=True):
-            kept = row[len(names) :]
-            copied = dict(zip(self._task.keep + names, kept + pair, strict=True))
-            empty = next((name for name in names if copied[name] not in places), None)
-            if empty is None:
-                cut = sum(encoding.truncated[places[text]] for text in pair)
-                yield {**copied, **next(found), "truncated": cut}
-            else:
-                yield {**copied, "error": f"{empty} {EmptyTextError.reason}."}
+    def _rows(self, rows: Iterable[Values]) -> Iterator[Row]:
+        """Yield the results of each row, or why it was rejected."""
+        task, width = self._task, len(self._task.columns)
+        rows, inputs = tee(rows)
+        for values, result in zip(rows, self._results(inputs), strict=True):
+            values = values[width:] + values[:width]
+            row: dict[str, object] = dict(zip(task.keep + task.columns, values, strict=True))
+            match result:
+                case Rejection():
+                    yield {**row, "error": result.reason}
+                case PairSimilarity():
+                    row |= {metric: getattr(result, metric) for metric in task.metrics}
+                    yield {**row, "truncated": sum(result.truncated)}
+                case EncodedText():
+                    mixture = result.mixture.reshape(self._mixture.shape)
+                    yield {**row, "embedding": mixture, "truncated": int(result.truncated)}
 
-    def _encode(self, texts: Iterable[str]) -> tuple[dict[str, int], Encoding]:
-        """Every text in which there are words, once: its place in the encoding."""
-        distinct = [*dict.fromkeys(texts)]
-        try:
-            encoding = self._encoder.encode(distinct)
-        except EmptyTextError as error:
-            empty = {error.index, *error.others}
-            distinct = [text for i, text in enumerate(distinct) if i not in empty]
-            encoding = self._encoder.encode(distinct)
-        return {text: place for place, text in enumerate(distinct)}, encoding
-
-    def _found(self, mixtures: Mixtures, sound: Sequence[Sequence[int]]) -> Iterator[Row]:
-        """The similarities of pairs, or the mixtures of sentences, by their places."""
-        sides = [mixtures[[*places]] for places in zip(*sound, strict=True)]  # [N, L, C] each
-        if not self._task.metrics:
-            flat = sides[0].reshape(len(sound), *self._mixture.shape)
-            return ({"embedding": mixture} for mixture in flat)
-        centre = self._encoder.centre
-        # The model computes in float32: more digits would only look like more precision.
-        scores = [
-            similarity(metric, sides[0], sides[1], centre).astype(np.float32)
-            for metric in self._task.metrics
-        ]
-        return (
-            dict(zip(self._task.metrics, values, strict=True))
-            for values in zip(*scores, strict=True)
-        )
+    def _results(
+        self, rows: Iterable[Values]
+    ) -> Iterator[PairSimilarity | Rejection] | Iterator[EncodedText | Rejection]:
+        if len(self._task.columns) == 1:
+            texts = (row[0] for row in rows)
+            return encoded_texts(self._encoder, texts, name=self._task.columns[0])
+        a, b = self._task.columns
+        pairs = ((row[0], row[1]) for row in rows)
+        return pair_similarities(self._encoder, pairs, self._task.metrics, names=(a, b))

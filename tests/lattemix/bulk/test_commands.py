@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from lattemix.bulk import commands as bulk
+from lattemix.bulk.commands import Rows
 from lattemix.bulk.readers import read_texts
 from lattemix.encoder import Encoder
 from tests.app.conftest import run
@@ -21,14 +22,16 @@ pytestmark = pytest.mark.usefixtures("lattemix_environment")
 ROWS = 'a,b\na dog,a dog\na dog,"the sea\nwas calm"\na dog, \na dog,the sea\n'
 
 
-def test_a_file_of_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_similarity_scores_a_file_of_pairs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
     file.write_text(ROWS)
     code, printed, err = run(capsys, "similarity", "--file", str(file), "--out", str(out))
     assert (code, printed) == (1, "")
     assert err == (
-        "1 of 4 were refused, the first because: pairs[2][1] is empty: the model finds no words "
-        "in it.\n"
+        "1 of 4 rows were rejected; the first is row 3: b is empty: the model finds no words in "
+        "it.\n"
     )
     with out.open(newline="") as scores:
         rows = list(csv.DictReader(scores))
@@ -37,23 +40,34 @@ def test_a_file_of_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert float(rows[0]["cosine"]) == pytest.approx(1)
     assert 0 < float(rows[1]["js"]) < 1
     assert (rows[2]["cosine"], rows[2]["js"]) == ("", "")
-    assert rows[2]["error"].startswith("pairs[2][1] is empty")
+    assert rows[2]["error"] == "b is empty: the model finds no words in it."
     assert rows[3]["error"] == ""
 
 
-def test_pairs_from_standard_input_to_json_lines(
+def test_similarity_reads_standard_input_and_prints_json_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = "a dog\ta dog\n" * 3000  # more than are in flight at once
+    lines = "a dog\ta dog\n" * 5000  # more than one chunk
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     code, out, err = run(capsys, "similarity", "--file", "-", "--metrics", "l2")
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert len(rows) == 3000
+    assert len(rows) == 5000
     assert rows[0] == {"a": "a dog", "b": "a dog", "l2": pytest.approx(0, abs=1e-6)}
 
 
-def test_what_was_cut_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_scores_have_no_more_digits_than_float32(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    out = tmp_path / f"scores.{kind}"
+    code, _, _ = run(capsys, "similarity", *SENTENCES[:2], "--metrics", "js", "--out", str(out))
+    assert code == 0
+    (score,) = re.findall(r"0\.\d+", out.read_text())
+    assert score == str(np.float32(score))
+
+
+def test_counts_truncated_sentences(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     long = "dog " * 40
     file = tmp_path / "pairs.jsonl"
     file.write_text(json.dumps([long, "a dog"]) + "\n" + json.dumps([long, long]) + "\n")
@@ -66,40 +80,40 @@ def test_what_was_cut_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "2 had more" in err
 
 
-def test_a_wrong_line_is_found_before_the_model_is_loaded(
+def test_finds_an_invalid_line_before_it_loads_the_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
     file.write_text("a,b\n1,2\n3\n")
-    options = ["--file", str(file), "--out", str(out), "--model", "not-even-looked-for"]
+    options = ["--file", str(file), "--out", str(out), "--model", "missing"]
     code, _, err = run(capsys, "similarity", *options)
     assert (code, err) == (1, f"lattemix: {file}, line 3: expected 2 columns, found 1.")
     assert [*tmp_path.iterdir()] == [file]
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet", "npy"])
-def test_embed_in_every_format(
+def test_embed_writes_every_file_type(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, encoder: Encoder
 ) -> None:
     file, out = tmp_path / "sentences.txt", tmp_path / f"mixtures.{kind}"
     file.write_text("\n".join([*SENTENCES, "", "a dog\n"]))
     code, _, err = run(capsys, "embed", "--file", str(file), "--out", str(out))
     assert code == 1
-    assert err.startswith("1 of 12 were refused, the first because: inputs[10] is empty")
-    found = _mixtures(out)
-    assert found.shape[0] == 12
-    assert found[0].shape == ((20,) if kind in ("csv", "tsv", "parquet") else (4, 5))
-    assert np.isnan(found[10]).all()
+    assert err.startswith("1 of 12 rows were rejected; the first is row 11: text is empty")
+    written = _mixtures(out)
+    assert written.shape[0] == 12
+    assert written[0].shape == ((20,) if kind in ("csv", "tsv", "parquet") else (4, 5))
+    assert np.isnan(written[10]).all()
     expected = encoder.encode([*SENTENCES, "a dog"]).mixtures
-    mixtures = np.delete(found, 10, axis=0).reshape(11, 4, 5)
+    mixtures = np.delete(written, 10, axis=0).reshape(11, 4, 5)
     np.testing.assert_allclose(mixtures, expected, atol=1e-6)
 
 
 def _mixtures(out: Path) -> NDArray[np.float32]:
-    """What `embed` wrote; where there is none, NaN."""
+    """Read the mixtures that `embed` wrote; NaN where there is none."""
     if out.suffix == ".npy":
-        found: NDArray[np.float32] = np.load(out)
-        return found
+        mixtures: NDArray[np.float32] = np.load(out)
+        return mixtures
     if out.suffix in (".csv", ".tsv"):
         delimiter = "," if out.suffix == ".csv" else "\t"
         lines = list(csv.reader(out.open(), delimiter=delimiter))[1:]
@@ -114,15 +128,17 @@ def _mixtures(out: Path) -> NDArray[np.float32]:
     return np.array([row.get("embedding") or none for row in rows], "f4")
 
 
-def test_embed_prints_json_lines(capsys: pytest.CaptureFixture[str], encoder: Encoder) -> None:
+def test_embed_prints_sparse_and_flat_mixtures(
+    capsys: pytest.CaptureFixture[str], encoder: Encoder
+) -> None:
     code, out, err = run(capsys, "embed", "a dog", "--format", "sparse")
     assert (code, err) == (0, "")
     row = json.loads(out)
     weights = encoder.encode(["a dog"]).mixtures.ravel()
     assert row["text"] == "a dog"
     assert row["embedding"]["indices"] == np.flatnonzero(weights >= 0.01).tolist()
-    kept = weights[row["embedding"]["indices"]]
-    np.testing.assert_allclose(row["embedding"]["values"], kept, atol=1e-6)
+    large = weights[row["embedding"]["indices"]]
+    np.testing.assert_allclose(row["embedding"]["values"], large, atol=1e-6)
     code, out, _ = run(capsys, "embed", "a dog", "--format", "flat")
     np.testing.assert_allclose(json.loads(out)["embedding"], weights, atol=1e-6)
 
@@ -136,10 +152,12 @@ def test_rank_prints_the_most_similar_first(capsys: pytest.CaptureFixture[str]) 
     code, out, err = run(capsys, "rank", "the sea", " ", "the sea")
     assert code == 1
     assert out == "1.0000  the sea\n"
-    assert "candidates[0] is empty" in err
+    assert "1 of 2 rows were rejected; the first is row 1: text is empty" in err
 
 
-def test_a_file_of_candidates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_rank_orders_a_file_of_sentences(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file, out = tmp_path / "candidates.csv", tmp_path / "ranks.json"
     file.write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(SENTENCES)))
     with file.open("a") as lines:
@@ -147,18 +165,18 @@ def test_a_file_of_candidates(capsys: pytest.CaptureFixture[str], tmp_path: Path
     options = ["--metric", "cosine", "--file", str(file)]
     code, _, err = run(capsys, "rank", SENTENCES[3], *options, "--out", str(out))
     assert code == 1
-    assert "1 of 11 were refused, the first because: candidates[10] is empty" in err
+    assert "1 of 11 rows were rejected; the first is row 11: text is empty" in err
     rows = json.loads(out.read_bytes())
     assert rows[0] == {"index": 3, "score": pytest.approx(1), "text": SENTENCES[3]}
     scores = [row["score"] for row in rows[:10]]
     assert scores == sorted(scores, reverse=True)
     assert sorted(row["index"] for row in rows) == list(range(11))
-    assert rows[10]["error"].startswith("candidates[10] is empty")
+    assert rows[10]["error"].startswith("text is empty")
     code, printed, _ = run(capsys, "rank", SENTENCES[3], *options, "--top-k", "1")
     assert [json.loads(line)["index"] for line in printed.splitlines()] == [3, 10]
 
 
-def test_a_bar_is_for_a_terminal_that_shows_no_results(
+def test_progress_bar_needs_a_terminal_without_results(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.txt"
@@ -167,9 +185,9 @@ def test_a_bar_is_for_a_terminal_that_shows_no_results(
     def shown(stderr: bool, stdout: bool, out: Path | None) -> bool:
         monkeypatch.setattr(sys.stderr, "isatty", lambda: stderr)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: stdout)
-        rows = bulk.Rows.read(read_texts, file, out)
+        rows = Rows.read(read_texts, file, out)
         assert rows.total == 2
-        return rows.bar
+        return rows.progress_bar
 
     assert shown(True, True, Path("x.csv"))
     assert shown(True, False, None)
@@ -178,11 +196,11 @@ def test_a_bar_is_for_a_terminal_that_shows_no_results(
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_the_bar_counts_what_is_done(
+def test_progress_bar_counts_rows_and_needs_tqdm(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     if not installed:
         monkeypatch.setitem(sys.modules, "tqdm", None)
-    rows = bulk.Rows(["a", "b", "c"], total=3, bar=True)
-    assert list(rows.answered(iter)) == [("a", "a"), ("b", "b"), ("c", "c")]
+    rows = Rows(["a", "b", "c"], total=3, progress_bar=True)
+    assert list(rows.process(iter)) == [("a", "a"), ("b", "b"), ("c", "c")]
     assert ("3.00/3.00" in capsys.readouterr().err) is installed

@@ -1,4 +1,4 @@
-"""A server to ask, real or made up."""
+"""Servers for the clients: the real service in this process, or scripted responses."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from app.server import create_app
 from app.settings import Settings
@@ -13,35 +14,38 @@ from lattemix.client import AsyncClient, Client
 from tests.conftest import SENTENCES
 
 URL = "http://server"
-
-
 PAIRS = [(a, b) for a in SENTENCES for b in SENTENCES[:3]]
 
-
 Kind = Literal["sync", "async"]
-
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
-def ask(kind: Kind, transport: Any, method: str, *arguments: Any, **options: Any) -> Any:
-    """Call a method of either client; one that streams gives a list."""
-    options = {"url": URL} | options
+def call(kind: Kind, transport: Any, method: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method of either client; an iterator becomes a list."""
+    return call_with({}, kind, transport, method, *arguments, **options)
+
+
+def call_with(
+    settings: dict[str, Any], kind: Kind, transport: Any, method: str, *args: Any, **options: Any
+) -> Any:
+    """Call a method of a client with constructor arguments."""
+    settings = {"url": URL, "transport": transport} | settings
     if kind == "sync":
-        with Client(transport=transport, **options) as client:
-            found = getattr(client, method)(*arguments)
-            return list(found) if isinstance(found, Iterator) else found
+        with Client(**settings) as client:
+            result = getattr(client, method)(*args, **options)
+            return list(result) if isinstance(result, Iterator) else result
 
-    async def asked() -> Any:
-        async with AsyncClient(transport=transport, **options) as client:
-            found = getattr(client, method)(*arguments)
-            return [row async for row in found] if hasattr(found, "__aiter__") else await found
+    async def run() -> Any:
+        async with AsyncClient(**settings) as client:
+            result = getattr(client, method)(*args, **options)
+            return [row async for row in result] if hasattr(result, "__aiter__") else await result
 
-    return asyncio.run(asked())
+    return asyncio.run(run())
 
 
 class Recorder(httpx.AsyncBaseTransport):
-    """Passes requests on, and keeps them."""
+    """Forwards requests and records them."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner = inner
@@ -51,7 +55,7 @@ class Recorder(httpx.AsyncBaseTransport):
         self.requests.append(request)
         return await self.inner.handle_async_request(request)
 
-    def sent(self, path: str) -> list[bytes]:
+    def bodies(self, path: str) -> list[bytes]:
         return [request.content for request in self.requests if request.url.path == path]
 
 
@@ -59,24 +63,24 @@ class Recorder(httpx.AsyncBaseTransport):
 def server(settings: Settings) -> Iterator[Recorder]:
     """The real service."""
     app = create_app(settings)
-    yield Recorder(httpx.ASGITransport(app))
-    app.state.service.engine.close()
+    with TestClient(app):
+        yield Recorder(httpx.ASGITransport(app))
 
 
 @pytest.fixture
 def info(server: Recorder) -> dict[str, Any]:
-    found: dict[str, Any] = ask("sync", server, "info").model_dump(mode="json")
-    return found
+    response: dict[str, Any] = call("sync", server, "info").model_dump(mode="json")
+    return response
 
 
-def in_turn(*answers: httpx.Response | Exception) -> Recorder:
-    """Gives these answers, and then fails the test."""
-    left = list(answers)
+def responses(*script: httpx.Response | Exception) -> Recorder:
+    """Respond with these in turn; a further request fails the test."""
+    unsent = list(script)
 
     def handle(request: httpx.Request) -> httpx.Response:
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = unsent.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     return Recorder(httpx.MockTransport(handle))

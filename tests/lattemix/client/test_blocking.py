@@ -1,4 +1,4 @@
-"""`Client` must never keep a program from ending."""
+"""The thread of `Client`: it must never keep a program from exiting."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from model_store import LatteMixError, Store
 from tests.app.conftest import serving
 from tests.lattemix.client.conftest import Recorder
 
-SECONDS = 60  # only a hang takes so long
+SECONDS = 60  # reached only by a hang
 
 
 @pytest.fixture(scope="module")
@@ -32,38 +32,27 @@ def run_script(*lines: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
 
 
-def test_script_that_never_closes_its_client_ends(server_url: str) -> None:
+def test_script_that_never_closes_its_client_exits(server_url: str) -> None:
     ended = run_script(f"client = Client('{server_url}')", "print(client.info().model)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "tiny\n", "")
 
 
-def test_script_whose_first_call_fails_ends() -> None:
+def test_script_whose_first_call_fails_exits() -> None:
     ended = run_script("Client('http://127.0.0.1:9', retries=0).info()")
     assert ended.returncode == 1
     assert "LatteMixError: http://127.0.0.1:9 does not answer" in ended.stderr
 
 
-def test_script_that_leaves_an_iterator_half_read_ends(server_url: str) -> None:
+def test_script_that_abandons_an_iterator_exits(server_url: str) -> None:
     ended = run_script(
         f"client = Client('{server_url}')",
-        "rows = client.iter_embed(f'a dog {i}' for i in range(5000))",
+        "rows = client.iter_encode(f'a dog {i}' for i in range(5000))",
         "print(next(rows).tokens)",
     )
     assert (ended.returncode, ended.stdout) == (0, "5\n")
 
 
-def test_script_with_a_model_of_its_own_ends(store: Store) -> None:
-    ended = run_script(
-        "from lattemix.client.local import Local",
-        "from app.settings import Settings",
-        f"settings = Settings(store={str(store.root)!r}, model='tiny')",
-        "client = Client('http://lattemix', transport=Local(settings))",
-        "print(client.info().model)",
-    )
-    assert (ended.returncode, ended.stdout) == (0, "tiny\n")
-
-
-def test_collected_client_ends_its_thread(server: Recorder) -> None:
+def test_garbage_collected_client_ends_its_thread(server: Recorder) -> None:
     client = Client("http://server", transport=server)
     assert client.info().model == "tiny"
     thread = client._thread
@@ -73,7 +62,7 @@ def test_collected_client_ends_its_thread(server: Recorder) -> None:
     assert not thread.is_alive()
 
 
-def test_closed_client_refuses_further_calls(server: Recorder) -> None:
+def test_closed_client_rejects_calls(server: Recorder) -> None:
     client = Client("http://server", transport=server)
     client.close()
     client.close()
@@ -81,28 +70,28 @@ def test_closed_client_refuses_further_calls(server: Recorder) -> None:
     with pytest.raises(LatteMixError, match="This client is closed"):
         client.info()
     with pytest.raises(LatteMixError, match="This client is closed"):
-        next(client.iter_embed(["a dog"]))
+        next(client.iter_encode(["a dog"]))
 
 
-def test_close_ends_the_calls_of_other_threads() -> None:
-    asked = threading.Event()
+def test_close_cancels_calls_of_other_threads() -> None:
+    requested = threading.Event()
 
     async def never_answer(request: httpx.Request) -> httpx.Response:
-        asked.set()
+        requested.set()
         await asyncio.sleep(SECONDS)
         raise AssertionError
 
     client = Client("http://server", transport=httpx.MockTransport(never_answer))
-    with ThreadPoolExecutor(1) as other:
-        call = other.submit(client.info)
-        assert asked.wait(SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(client.info)
+        assert requested.wait(SECONDS)
         client.close()
         with pytest.raises(LatteMixError, match="closed during the call"):
             call.result(SECONDS)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_client_of_a_parent_process_refuses_calls_instead_of_hanging(server_url: str) -> None:
+def test_forked_client_rejects_calls_instead_of_hanging(server_url: str) -> None:
     ended = run_script(
         "import os",
         f"client = Client('{server_url}')",
@@ -116,10 +105,10 @@ def test_client_of_a_parent_process_refuses_calls_instead_of_hanging(server_url:
 
 @pytest.fixture
 def sigint() -> Iterator[None]:
-    """SIGINT raises `KeyboardInterrupt`, which it does not in a shell's background job."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """SIGINT raises `KeyboardInterrupt`; a shell's background job ignores it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.usefixtures("sigint")

@@ -49,7 +49,7 @@ def test_a_pair_the_server_refuses_costs_only_itself(server: httpx.ASGITransport
         assert scores[4] == scores[6] == np.delete(scores, [4, 6]).min(), metric
     assert len(remote.left_out) == 2
     assert (
-        "mine: http://testserver refused a pair, which is taken as least alike: pairs[4]"
+        "mine: http://testserver rejected pair 4, scored as least similar: a has"
         in remote.left_out[0]
     )
     assert "LATTEMIX_MAX_CHARACTERS" in remote.left_out[0]

@@ -1,4 +1,4 @@
-"""Pairs in a file, and `score` as the tests ask for it."""
+"""A file of pairs, and `score` with default arguments."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from app.settings import Settings
-from lattemix.bulk.score import Local, score
+from lattemix.bulk.score import LocalRunner, score
 from tests.conftest import SENTENCES
 
 PAIRS = [(SENTENCES[i % 10], SENTENCES[i * 7 % 10]) for i in range(25)]
@@ -26,12 +26,18 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(settings: Settings) -> Run:
-    """Score as asked, with this of it changed."""
+    """`score` with default arguments, some of them changed."""
 
-    def run(source: Path, output: Path, **changed: Any) -> Any:
-        usual = {"columns": ("a", "b"), "keep": (), "metrics": ("cosine", "js"), "parts": "parquet"}
-        asked = usual | {"shard_rows": 10, "start": lambda: Local(settings)} | changed
-        return score(source, output, **asked)
+    def run(source: Path, output: Path, **changes: Any) -> Any:
+        arguments = {
+            "columns": ("a", "b"),
+            "keep": (),
+            "metrics": ("cosine", "js"),
+            "parts": "parquet",
+            "shard_rows": 10,
+            "start_runner": lambda: LocalRunner(settings),
+        }
+        return score(source, output, **(arguments | changes))
 
     return run
 

@@ -1,4 +1,4 @@
-"""Any file can be entered at the rows where it was cut."""
+"""Files are split into shards that can be read from their first row."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from lattemix.bulk.readers import Table, columns_named
-from lattemix.bulk.score.plan import Source, Task, cut, sources
+from lattemix.bulk.score.plan import Source, Task, list_sources, make_shards
 from model_store import LatteMixError
 
 COLUMNS = ("Question", "answer")
@@ -60,10 +60,10 @@ def task(shard_rows: int, columns: tuple[str, ...] = COLUMNS) -> Task:
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("shard_rows", [1, 5, 7, 10, 23, 100])
-def test_shards_together_are_the_file(tmp_path: Path, name: str, shard_rows: int) -> None:
+def test_shards_cover_the_file(tmp_path: Path, name: str, shard_rows: int) -> None:
     path = tmp_path / name
     WRITERS[name](path)
-    shards = cut(sources(path), task(shard_rows))
+    shards = make_shards(list_sources(path), task(shard_rows))
     assert [shard.rows for shard in shards[:-1]] == [shard_rows] * (len(shards) - 1)
     for shard in reversed(shards):  # in any order
         table = Table(Path(shard.path), columns_named(COLUMNS), shard.start)
@@ -72,14 +72,14 @@ def test_shards_together_are_the_file(tmp_path: Path, name: str, shard_rows: int
     assert sum(shard.rows for shard in shards) == 23
 
 
-def test_the_files_of_a_directory_are_cut_one_by_one(tmp_path: Path) -> None:
+def test_shards_do_not_span_files(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/x.csv", "a.jsonl", "c.parquet"):
         WRITERS[f"x{Path(name).suffix}"](tmp_path / name)
     (tmp_path / "_temporary").mkdir()
     for name in ("_SUCCESS", ".a.jsonl.crc", "_temporary/x.csv"):
-        (tmp_path / name).write_text("not for us")
-    shards = cut(sources(tmp_path), task(20))
+        (tmp_path / name).write_text("metadata")
+    shards = make_shards(list_sources(tmp_path), task(20))
     assert [(Path(shard.path).name, shard.rows) for shard in shards] == [
         *[("a.jsonl", 20), ("a.jsonl", 3)],
         *[("x.csv", 20), ("x.csv", 3)],
@@ -91,10 +91,10 @@ def test_the_files_of_a_directory_are_cut_one_by_one(tmp_path: Path) -> None:
     ]
 
 
-def test_an_error_deep_in_a_file_has_its_own_line(tmp_path: Path) -> None:
+def test_errors_in_later_shards_name_the_line(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     write_csv(path)
-    start = cut(sources(path), task(20))[1].start
+    start = make_shards(list_sources(path), task(20))[1].start
     path.write_bytes(path.read_bytes() + b"1,2,3,4\n")
     last = path.read_bytes().count(b"\n")
     with pytest.raises(LatteMixError, match=rf"line {last}: expected 3 columns, found 4\.$"):
@@ -102,7 +102,7 @@ def test_an_error_deep_in_a_file_has_its_own_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("x.csv", "a,b\n1,2\n", "expected columns named Question, answer; found a, b."),
         ("x.csv", "question,answer\n1,2\n", "Question, answer; found question, answer."),
@@ -117,38 +117,38 @@ def test_an_error_deep_in_a_file_has_its_own_line(tmp_path: Path) -> None:
         ("x.csv", "", "There are no rows in "),
     ],
 )
-def test_wrong_columns_are_named(tmp_path: Path, name: str, content: str, says: str) -> None:
+def test_names_wrong_columns(tmp_path: Path, name: str, content: str, message: str) -> None:
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(LatteMixError) as raised:
-        cut([Source.at(path)], task(5))
-    assert says in str(raised.value)
+        make_shards([Source.at(path)], task(5))
+    assert message in str(raised.value)
 
 
-def test_a_directory_without_files_is_named(tmp_path: Path) -> None:
+def test_rejects_a_directory_without_files(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(LatteMixError, match=r"holds no files\.$"):
-        sources(tmp_path)
+        list_sources(tmp_path)
 
 
-def test_a_link_to_a_directory_is_not_passed_over(tmp_path: Path) -> None:
+def test_rejects_a_link_to_a_directory(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to(tmp_path / "there")
     with pytest.raises(LatteMixError, match=r"in/link is a link to a directory: score that one"):
-        sources(tmp_path / "in")
+        list_sources(tmp_path / "in")
 
 
-def test_a_link_to_a_file_has_its_own_kind(tmp_path: Path) -> None:
+def test_a_links_own_suffix_is_its_file_type(tmp_path: Path) -> None:
     (tmp_path / "blob").write_text("Question,answer\n1,2\n")
     (tmp_path / "x.csv").symlink_to(tmp_path / "blob")
-    assert len(cut(sources(tmp_path / "x.csv"), task(5))) == 1
+    assert len(make_shards(list_sources(tmp_path / "x.csv"), task(5))) == 1
     (tmp_path / "y.csv").symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
-        sources(tmp_path)
+        list_sources(tmp_path)
 
 
-def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+def test_rejects_duplicate_columns(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("Question,answer,answer\n1,2,3\n")
     parquet.write_table(
         pyarrow.table([["1"], ["2"], ["3"]], names=["Question", "answer", "answer"]),
@@ -156,22 +156,22 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     )
     for name in ("x.csv", "x.parquet"):
         with pytest.raises(LatteMixError, match="found Question, answer, answer"):
-            cut(sources(tmp_path / name), task(5))
+            make_shards(list_sources(tmp_path / name), task(5))
 
 
-def test_text_of_parquet_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+def test_rejects_parquet_that_is_not_utf8(tmp_path: Path) -> None:
     wrong = pyarrow.array([b"a\xff"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"Question": wrong, "answer": ["1"]}), tmp_path / "x.parquet")
     with pytest.raises(LatteMixError, match=r"x\.parquet cannot be read as Parquet: .*utf-8"):
-        cut(sources(tmp_path / "x.parquet"), task(5))
+        make_shards(list_sources(tmp_path / "x.parquet"), task(5))
 
 
-def test_what_is_kept_is_the_text_of_anything(tmp_path: Path) -> None:
+def test_kept_columns_become_text(tmp_path: Path) -> None:
     columns = {"a": ["x"], "b": ["y"], "n": [7], "f": pyarrow.array([0.1], pyarrow.float32())}
     columns |= {"when": pyarrow.array([1], pyarrow.timestamp("ns")), "list": [[1, None]]}
     columns |= {"none": pyarrow.array([None], pyarrow.int64()), "yes": [True]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
-    shape = columns_named(("a", "b"), ("n", "f", "when", "list", "none", "yes"))
-    ((*_, n, f, when, several, none, yes),) = Table(tmp_path / "x.parquet", shape)
+    row_format = columns_named(("a", "b"), ("n", "f", "when", "list", "none", "yes"))
+    ((*_, n, f, when, several, none, yes),) = Table(tmp_path / "x.parquet", row_format)
     assert (n, f, several, none, yes) == ("7", "0.1", "[1, null]", None, "true")
     assert when.startswith("1970-01-01 00:00:00.000000001")

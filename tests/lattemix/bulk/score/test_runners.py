@@ -1,4 +1,4 @@
-"""The same on Ray: workers of a real, small cluster."""
+"""`RayRunner` on a small local cluster."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from app.settings import Settings
 from lattemix.bulk.readers import START
-from lattemix.bulk.score import Local, OnRay, score
+from lattemix.bulk.score import LocalRunner, RayRunner, score
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.plan import Shard, Task, digest
 from model_store import Artifact, LatteMixError
@@ -25,35 +25,35 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_ray_gives_the_numbers_of_this_process(
+def test_ray_and_this_process_compute_identical_bits(
     tmp_path: Path, settings: Settings, source: Path
 ) -> None:
-    def run(name: str, engine: Local | OnRay) -> pyarrow.Table:
+    def run(name: str, runner: LocalRunner | RayRunner) -> pyarrow.Table:
         tally = score(
-            source, tmp_path / name, ("a", "b"), (), ("cosine", "js"), "parquet", 7, lambda: engine
+            source, tmp_path / name, ("a", "b"), (), ("cosine", "js"), "parquet", 7, lambda: runner
         )
-        assert (tally.rows, tally.refused) == (30, 3)
+        assert (tally.rows, tally.rejected) == (30, 3)
         return parquet.read_table(tmp_path / name)
 
-    here, there = run("local", Local(settings)), run("ray", OnRay(settings, workers=2))
-    assert there.equals(here), "to the last bit"
+    here, there = run("local", LocalRunner(settings)), run("ray", RayRunner(settings, workers=2))
+    assert there.equals(here)
 
 
 @pytest.mark.parametrize(
-    ("rows", "model_digest", "says"),
+    ("rows", "model_digest", "message"),
     [
-        (7, "another", "holds another tiny:fp32 here than where the work began."),
-        (99, None, "x.parquet was changed while it was being read."),
+        (7, "another", "has another tiny:fp32 than the task."),
+        (99, None, "x.parquet changed while it was read."),
     ],
 )
-def test_a_workers_failure_is_said_in_its_own_words(
+def test_reports_a_workers_error(
     tmp_path: Path,
     settings: Settings,
     artifact: Artifact,
     source: Path,
     rows: int,
     model_digest: str | None,
-    says: str,
+    message: str,
 ) -> None:
     task = Task(
         columns=("a",),
@@ -68,11 +68,11 @@ def test_a_workers_failure_is_said_in_its_own_words(
     folder.partial.mkdir()
     shard = Shard(part="part-00001-of-00001.parquet", path=str(source), start=START, rows=rows)
     with pytest.raises(LatteMixError) as raised:
-        [*OnRay(settings, workers=1).run(task, folder, [shard])]
-    assert str(raised.value).endswith(says)
+        [*RayRunner(settings, workers=1).run(task, folder, [shard])]
+    assert str(raised.value).endswith(message)
     assert [*folder.partial.iterdir()] == []
 
 
-def test_a_gpu_that_the_cluster_lacks_is_said_to_be(settings: Settings) -> None:
+def test_rejects_a_gpu_provider_without_gpus(settings: Settings) -> None:
     with pytest.raises(LatteMixError, match="LATTEMIX_PROVIDER=cuda: the Ray cluster has no GPU"):
-        OnRay(settings.model_copy(update={"provider": "cuda"}), None)
+        RayRunner(settings.model_copy(update={"provider": "cuda"}), None)

@@ -1,4 +1,4 @@
-"""What a stop, a second run or a change meanwhile leaves behind, and how work goes on."""
+"""Interrupted, concurrent and resumed runs, and inputs that change."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from model_store import LatteMixError
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
 
 
-def test_what_was_finished_is_not_done_again(
+def test_resumes_after_the_last_finished_shard(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "x.parquet")
@@ -22,7 +22,7 @@ def test_what_was_finished_is_not_done_again(
 
     def until_the_second(worker: Worker, shard: Any) -> Any:
         if len(done) == 1:
-            # As a kill in the middle of the second would leave it.
+            # What a kill during the second shard would leave.
             (tmp_path / "out.partial" / f".{shard.part}.1.part").write_text("half")
             raise KeyboardInterrupt
         done.append(shard.part)
@@ -41,17 +41,17 @@ def test_what_was_finished_is_not_done_again(
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changes", "message"),
     [
-        ({"metrics": ("js",)}, r"was begun with --metrics cosine,js: go on with the same, or"),
+        ({"metrics": ("js",)}, r"was started with --metrics cosine,js: continue with the same, or"),
         ({"columns": ("b", "a")}, r"--columns a,b:"),
-        ({"keep": ("id",)}, r"--keep of nothing:"),
+        ({"keep": ("id",)}, r"no --keep:"),
         ({"shard_rows": 5}, r"--shard-rows 10:"),
         ({}, "other input files, or they have changed since"),
     ],
 )
-def test_it_goes_on_only_with_the_same(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], says: str
+def test_resumes_only_with_equal_arguments(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
     source = write(tmp_path / "x.parquet")
 
@@ -61,37 +61,37 @@ def test_it_goes_on_only_with_the_same(
     monkeypatch.setattr(Worker, "__call__", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out")
-    if not changed:
+    if not changes:
         write(source, PAIRS[:20])
-    with pytest.raises(LatteMixError, match=says):
-        run(source, tmp_path / "out", **changed)
+    with pytest.raises(LatteMixError, match=message):
+        run(source, tmp_path / "out", **changes)
 
 
-def test_a_damaged_plan_is_named(tmp_path: Path, run: Run) -> None:
+def test_names_a_damaged_plan(tmp_path: Path, run: Run) -> None:
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "_plan.json").write_text("{}")
     with pytest.raises(LatteMixError, match=r"_plan.json is damaged: remove .*out.partial\.$"):
         run(write(tmp_path / "x.parquet"), tmp_path / "out")
 
 
-def test_results_are_not_overwritten(tmp_path: Path, run: Run) -> None:
+def test_rejects_an_existing_output(tmp_path: Path, run: Run) -> None:
     source = write(tmp_path / "x.parquet")
     run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match=r"out is there already: remove it, or choose another"):
+    with pytest.raises(LatteMixError, match=r"out exists: remove it, or choose another"):
         run(source, tmp_path / "out")
     with pytest.raises(LatteMixError, match="there is no directory"):
         run(source, tmp_path / "none" / "out")
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path, run: Run) -> None:
+def test_rejects_a_concurrent_run(tmp_path: Path, run: Run) -> None:
     source, output = write(tmp_path / "x.parquet"), tmp_path / "out"
-    with Folder(output).held(), pytest.raises(LatteMixError, match="Another run is at work in"):
+    with Folder(output).locked(), pytest.raises(LatteMixError, match="Another run is writing to"):
         run(source, output)
-    assert run(source, output).rows == 25, "it is free again"
+    assert run(source, output).rows == 25, "the lock is released"
 
 
 @pytest.mark.parametrize("damage", ["part", "tally"])
-def test_a_shard_that_was_lost_is_done_again(
+def test_computes_lost_shards_again(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     source = write(tmp_path / "x.parquet")
@@ -106,7 +106,7 @@ def test_a_shard_that_was_lost_is_done_again(
     assert parquet.read_table(tmp_path / "out").num_rows == 25
 
 
-def test_a_stop_while_finishing_leaves_the_whole(
+def test_resumes_after_an_interruption_of_the_last_step(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "x.parquet")
@@ -118,13 +118,13 @@ def test_a_stop_while_finishing_leaves_the_whole(
         context.setattr(Path, "rename", stopped)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match="was begun with --metrics cosine,js"):
+    with pytest.raises(LatteMixError, match="was started with --metrics cosine,js"):
         run(source, tmp_path / "out", metrics=("js",))
     assert run(source, tmp_path / "out").rows == 25
 
 
 @pytest.mark.parametrize("rows", [PAIRS[::-1], PAIRS[:15]], ids=["as many rows", "fewer rows"])
-def test_a_file_that_changes_meanwhile_gives_no_results(
+def test_rejects_input_that_changes_during_the_run(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, rows: list[tuple[str, str]]
 ) -> None:
     source = write(tmp_path / "x.parquet")
@@ -135,14 +135,14 @@ def test_a_file_that_changes_meanwhile_gives_no_results(
         return do(worker, shard)
 
     monkeypatch.setattr(Worker, "__call__", after_a_change)
-    with pytest.raises(LatteMixError, match="was changed while it was being read"):
+    with pytest.raises(LatteMixError, match="changed while it was read"):
         run(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_model_under_the_name_is_refused(
+def test_rejects_another_model_of_the_same_name(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lattemix.bulk.score.worker.digest", lambda _: "another")
-    with pytest.raises(LatteMixError, match="holds another tiny:fp32 here than where the work"):
+    with pytest.raises(LatteMixError, match="has another tiny:fp32 than the task"):
         run(write(tmp_path / "x.parquet"), tmp_path / "out")
