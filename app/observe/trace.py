@@ -16,7 +16,7 @@ class Trace:
     queue: float = 0.0
     inference: float = 0.0
     sentences: int = 0
-    held: int = 0  # sentences that take memory until it ends
+    admitted_sentences: int = 0  # counted by the engine until the request ends
     tokens: int = 0  # computed for this request: neither remembered nor shared
     cached: int = 0  # sentences answered from memory
     truncated: int = 0
