@@ -89,7 +89,7 @@ def test_a_batch_that_cannot_be_taken_fails_what_waits(
 def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
     engine: Engine, gated: Gated, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(sentences: object) -> None:
+    def full(*arguments: object) -> None:
         raise fault
 
     async def scenario() -> None:
