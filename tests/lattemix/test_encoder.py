@@ -269,6 +269,6 @@ def test_all_cores_are_for_what_is_long_or_comes_soon(
         (short, True, 0.0),
         (long, False, 0.0),
     ):
-        encoder._ended -= pause
+        encoder._last_run -= pause
         encoder.run(batch, alone)
     assert used == ["_session", "_wide", "_wide", "_session"]
