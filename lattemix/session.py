@@ -1,4 +1,4 @@
-"""The exported graph in ONNX Runtime, checked against its manifest, on the device asked for."""
+"""An artifact's graph in ONNX Runtime, checked against its manifest."""
 
 import mmap
 from typing import Any
@@ -8,7 +8,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from lattemix.settings import Provider
-from model_store import Artifact, ArtifactError, LatteMixError, Manifest
+from model_store import Artifact, ArtifactError, LatteMixError
 from model_store.choice import Device
 
 _EXECUTION_PROVIDERS = {
@@ -17,13 +17,13 @@ _EXECUTION_PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",
 }
 
-# The key under which a graph says in which other file a tensor's numbers are. None of ours has the
-# word, and what is around it could be written in several ways.
-_ELSEWHERE = b"location"
+# Key of a tensor stored in another file. Our own graphs do not contain the word, so searching the
+# bytes suffices: no need to parse the protobuf.
+_EXTERNAL_DATA_KEY = b"location"
 
 
 class ProviderError(LatteMixError):
-    """The device asked for is not there."""
+    """The requested device is not available."""
 
 
 class Session:
@@ -37,26 +37,34 @@ class Session:
         device_id: int = 0,
         spinning: bool = False,
     ) -> None:
-        """`spinning` threads wait for each other busily, and so for less long, while one runs."""
+        """Load the graph.
+
+        Args:
+            artifact: the model.
+            provider: the device.
+            threads: intra-op threads; 0 lets ONNX Runtime choose.
+            device_id: the GPU's number.
+            spinning: let threads busy-wait for each other during a run: faster, but uses the cores.
+        """
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
-        # Batches come in many shapes; a pattern planned for each would only hold memory.
+        # Batches have many shapes; a memory pattern for each would only use memory.
         options.enable_mem_pattern = False
-        # Between runs, at the least, the cores are for others.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # between runs
         options.log_severity_level = 3
-        wanted = _providers(provider, device_id)
-        _check_whole(artifact)
-        # On a CPU a sum and a norm are several times faster than the operator that does both.
-        apart = ["SkipLayerNormFusion"] if wanted == [_EXECUTION_PROVIDERS["cpu"]] else None
+        providers = _providers(provider, device_id)
+        _check_external_data(artifact)
+        # On a CPU, addition and layer norm are several times faster than the fused operator.
+        on_cpu = providers == [_EXECUTION_PROVIDERS["cpu"]]
+        disabled = ["SkipLayerNormFusion"] if on_cpu else None
         try:
             self._session = ort.InferenceSession(
-                artifact.model, options, providers=wanted, disabled_optimizers=apart
+                artifact.model, options, providers=providers, disabled_optimizers=disabled
             )
         except Exception as error:  # ONNX Runtime's errors share no public base
             raise ArtifactError(f"ONNX Runtime cannot load {artifact.model}: {error}.") from error
-        self.provider = _in_use(self._session, provider)
+        self.provider = _provider_in_use(self._session, provider)
         _check_signature(self._session, artifact)
 
     def run(
@@ -72,67 +80,62 @@ class Session:
 
 
 def _providers(provider: Provider, device_id: int) -> list[Any]:
-    """ONNX Runtime's preference list: the device asked for, then the CPU for stray operators."""
-    if provider in ("cuda", "tensorrt", "auto") and hasattr(ort, "preload_dlls"):
-        _preload_cuda()
+    """ONNX Runtime's preference list: the device, then the CPU for operators it lacks."""
     available = ort.get_available_providers()
+    has_cuda = _EXECUTION_PROVIDERS["cuda"] in available
+    if has_cuda and provider != "cpu" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()  # CUDA and cuDNN from their wheels
     if provider == "auto":
-        provider = "cuda" if _EXECUTION_PROVIDERS["cuda"] in available else "cpu"
+        provider = "cuda" if has_cuda else "cpu"
     name = _EXECUTION_PROVIDERS[provider]
     if name not in available:
         raise ProviderError(
-            f"Provider {provider!r} was asked for, but this ONNX Runtime has only "
+            f"Provider {provider!r} was requested, but this ONNX Runtime has only "
             f"{', '.join(available)}: install lattemix[gpu] instead of lattemix[cpu], or set "
             "LATTEMIX_PROVIDER=cpu."
         )
     if provider == "cpu":
         return [name]
-    # TensorRT leaves our fused operators to CUDA; the CPU is for what neither takes.
+    # TensorRT lacks our fused operators and leaves them to CUDA.
     on_gpu = dict.fromkeys([name, _EXECUTION_PROVIDERS["cuda"]])
     return [*((name, {"device_id": device_id}) for name in on_gpu), _EXECUTION_PROVIDERS["cpu"]]
 
 
 def likely_device(provider: Provider) -> Device:
-    """Where a model will run, as far as can be told without trying."""
+    """Device that a model will run on, if it can be started there."""
     if provider == "auto":
         return "cuda" if _EXECUTION_PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
     return "cpu" if provider == "cpu" else "cuda"
 
 
-def _preload_cuda() -> None:
-    """Load CUDA and cuDNN from their wheels, where `onnxruntime-gpu` is installed."""
-    if _EXECUTION_PROVIDERS["cuda"] in ort.get_available_providers():
-        ort.preload_dlls()
-
-
-def _in_use(session: ort.InferenceSession, asked: Provider) -> str:
-    """The provider that really runs; ONNX Runtime falls back to the CPU with only a warning."""
+def _provider_in_use(session: ort.InferenceSession, requested: Provider) -> str:
+    """Provider of a session; ONNX Runtime falls back to the CPU with only a warning."""
     name = session.get_providers()[0]
     used = next(key for key, value in _EXECUTION_PROVIDERS.items() if value == name)
-    if asked not in ("auto", used):
+    if requested not in ("auto", used):
         raise ProviderError(
-            f"Provider {asked!r} was asked for, but ONNX Runtime could not start it and fell back "
-            f"to {used!r}: check the GPU driver, or set LATTEMIX_PROVIDER=auto."
+            f"Provider {requested!r} was requested, but ONNX Runtime could not start it and fell "
+            f"back to {used!r}: check the GPU driver, or set LATTEMIX_PROVIDER=auto."
         )
     return used
 
 
-def _check_whole(artifact: Artifact) -> None:
-    """Refuse a graph that would have ONNX Runtime read files that no manifest vouches for."""
+def _check_external_data(artifact: Artifact) -> None:
+    """Reject a graph with external data: ONNX Runtime would read files that are not verified."""
     with (
         artifact.model.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        whole = content.find(_ELSEWHERE) < 0
-    if not whole:
+        external = content.find(_EXTERNAL_DATA_KEY) >= 0
+    if external:
         raise ArtifactError(
-            f"{artifact.model} keeps numbers in other files, for which its manifest does not "
-            "vouch: assemble the model again with `lattemix build`."
+            f"{artifact.model} stores tensors in other files, which its manifest does not list: "
+            "assemble the model again with `lattemix build`."
         )
 
 
 def _check_signature(session: ort.InferenceSession, artifact: Artifact) -> None:
-    """Refuse a graph whose inputs or output are not the ones its manifest promises."""
+    """Reject a graph whose inputs or outputs differ from the contract and the manifest."""
     inputs = {node.name: (node.type, len(node.shape)) for node in session.get_inputs()}
     expected = {
         "input_ids": ("tensor(int64)", 2),
@@ -141,16 +144,12 @@ def _check_signature(session: ort.InferenceSession, artifact: Artifact) -> None:
     }
     if inputs != expected:
         raise ArtifactError(
-            f"{artifact.model} takes {inputs}, not {expected} as the contract says."
+            f"{artifact.model} has inputs {inputs}, not {expected} as the contract says."
         )
-    (output, *rest) = session.get_outputs()
-    found, promised = [output.name, *output.shape[2:]], _promised(artifact.manifest)
-    if rest or found != promised:
+    outputs = {node.name: node.shape[2:] for node in session.get_outputs()}
+    promised = {"mixture": [artifact.manifest.latent_dims, artifact.manifest.classes]}
+    if outputs != promised:
         raise ArtifactError(
-            f"{artifact.model} gives {found[0]} of shape {found[1:]} per sentence, but its "
-            f"manifest says {promised[0]} of shape {promised[1:]} (latent_dims, classes)."
+            f"{artifact.model} has outputs {outputs}, not {promised} (latent_dims, classes) as its "
+            "manifest says."
         )
-
-
-def _promised(manifest: Manifest) -> list[str | int]:
-    return ["mixture", manifest.latent_dims, manifest.classes]

@@ -1,6 +1,6 @@
-"""How alike mixtures are, two by two or all with all. Higher is always more similar.
+"""Similarity of mixtures, in pairs or all with all. Higher is always more similar.
 
-A metric is how a sentence becomes a vector (`_embed`) and how two vectors compare (`_RULES`).
+A metric is a vector per sentence (`_embed`) and a rule that compares two vectors (`_RULES`).
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +17,12 @@ Vectors = NDArray[np.floating[Any]]  # [N, D]
 Scores = NDArray[np.float64]  # [N]
 Float = TypeVar("Float", np.float32, np.float64)
 
-# All with all are compared so many at once, which share the cost of their vectors, and take 60 to
-# 90 MB beside the result for 128 dims of 20 classes. Pairs are, as many as have vectors of so many
-# bytes: what is larger malloc takes from the system each time, page by page, for longer than the
-# arithmetic takes.
-_TABLE, _PAIR_BYTES = 1024, 131_072
+# Sentences per block in `matrix`: larger blocks reuse vectors more often. 1024 need 60 to 90 MB
+# beside the result for 128 dims of 20 classes.
+_BLOCK_ROWS = 1024
+# Bytes of vectors per block of pairs: malloc gets larger arrays from the system, page by page, each
+# time, which takes longer than the arithmetic.
+_PAIR_BYTES = 131_072
 
 
 class MetricError(LatteMixError):
@@ -39,14 +40,14 @@ def check(metric: Metric, centre: object | None) -> None:
 
 
 def similarity(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None = None) -> Scores:
-    """Similarity of `a[i]` and `b[i]` for every i.
+    """Return the similarity of `a[i]` and `b[i]` for every i.
 
-    - cosine, of the flattened mixtures: in [0, 1], since probabilities are not negative.
-    - bhattacharyya: the sum of sqrt(p q), averaged over the latent dims: in [0, 1].
-    - centred: cosine of sqrt(mixture) - centre: in [-1, 1], near 0 for unrelated sentences. The
-      centre is what every sentence has in common and so says nothing about two of them.
-    - l2: minus the Euclidean distance of the flattened mixtures: in [-sqrt(2L), 0].
-    - js: 1 - Jensen-Shannon divergence in bits, averaged over the latent dims: in [0, 1].
+    - cosine: of the flattened mixtures, in [0, 1], since probabilities are not negative.
+    - bhattacharyya: sum of sqrt(p q), averaged over the latent dims, in [0, 1].
+    - centred: cosine of sqrt(mixture) - centre, in [-1, 1], near 0 for unrelated sentences. The
+      centre is common to all sentences and so does not distinguish them.
+    - l2: minus the Euclidean distance of the flattened mixtures, in [-sqrt(2L), 0].
+    - js: 1 - Jensen-Shannon divergence in bits, averaged over the latent dims, in [0, 1].
     """
     if len(a) != len(b):
         raise ValueError(f"{len(a)} sentences cannot be paired with {len(b)}.")
@@ -56,13 +57,16 @@ def similarity(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None =
 def matrix(
     metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None = None
 ) -> NDArray[np.float32]:
-    """Similarity of `a[i]` and `b[j]` for every i and j: [N, M]. Half the work if `b is a`."""
+    """Return the similarity of `a[i]` and `b[j]` for every i and j: [N, M].
+
+    Half the work if `b is a`.
+    """
     if len(a) == 1 or len(b) == 1:
         return _pairs(metric, a, b, centre).astype(np.float32).reshape(len(a), len(b))
     rule, scores = _RULES[metric], np.empty((len(a), len(b)), np.float32)
-    for rows in _blocks(len(a), _TABLE):
+    for rows in _blocks(len(a), _BLOCK_ROWS):
         x = _embed(metric, a[rows], centre)
-        for columns in _blocks(len(b), _TABLE):
+        for columns in _blocks(len(b), _BLOCK_ROWS):
             if a is b and columns.start < rows.start:
                 scores[rows, columns] = scores[columns, rows].T
                 continue
@@ -72,21 +76,21 @@ def matrix(
 
 
 def vectors(metric: Metric, mixtures: Mixtures, centre: Centre | None = None) -> Vectors:
-    """Vectors [N, L*C] of length 1 whose dot product is the metric."""
+    """Return unit vectors [N, L*C] whose dot product is the metric."""
     if _RULES[metric].pairs is not _dots:
         raise MetricError(
             f"Metric '{metric}' is not a dot product, so it has no vectors; "
-            "cosine, bhattacharyya and centred do."
+            "cosine, bhattacharyya and centred have."
         )
     return _embed(metric, mixtures, centre)
 
 
 def _pairs(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None) -> Scores:
-    """Similarity of `a[i]` and `b[i]`; one sentence is paired with all of the others."""
+    """Similarity of `a[i]` and `b[i]`; a single sentence is paired with every other one."""
     rule, scores = _RULES[metric], np.empty(min(len(a), len(b)) and max(len(a), len(b)))
-    x, y = (_embed(metric, one, centre) if len(one) == 1 else None for one in (a, b))
-    at_once = max(1, _PAIR_BYTES // (8 * a.shape[1] * a.shape[2]))
-    for rows in _blocks(len(scores), at_once):
+    x, y = (_embed(metric, side, centre) if len(side) == 1 else None for side in (a, b))
+    block_size = max(1, _PAIR_BYTES // (8 * a.shape[1] * a.shape[2]))
+    for rows in _blocks(len(scores), block_size):
         scores[rows] = rule.pairs(
             _embed(metric, a[rows], centre) if x is None else x,
             _embed(metric, b[rows], centre) if y is None else y,
@@ -99,7 +103,7 @@ def _blocks(length: int, size: int) -> Iterator[slice]:
 
 
 def _embed(metric: Metric, mixtures: Mixtures, centre: Centre | None) -> Vectors:
-    """What stands for each sentence: [N, L*C], and for js the mixture itself."""
+    """Vector of each sentence, [N, L*C]; for js the mixture itself, [N, L, C]."""
     if metric == "js":
         return mixtures.astype(np.float32, copy=False)
     latents = mixtures.shape[1]
@@ -117,8 +121,8 @@ def _embed(metric: Metric, mixtures: Mixtures, centre: Centre | None) -> Vectors
             flat -= centre.ravel()
             return _unit(flat)
         case "l2":
-            # Rounded to so few bits, 22 of them for 128 dims, that float64 holds sums of squares
-            # without error: a distance is the same however computed, and to oneself exactly 0.
+            # Round to few enough bits (22 for 128 dims) that float64 sums of squares are exact: the
+            # distance does not depend on how it is computed, and a sentence's to itself is 0.
             scale = 2.0 ** ((51 - (latents - 1).bit_length()) // 2)
             flat *= scale
             np.rint(flat, out=flat)
@@ -132,7 +136,7 @@ def _flat(mixtures: NDArray[Float]) -> NDArray[Float]:
 
 
 def _unit(rows: Vectors) -> Vectors:
-    """The rows, made of length 1; the zero vector has no direction and stays."""
+    """Normalise rows in place; a zero vector has no direction and stays zero."""
     norms = np.sqrt(np.vecdot(rows, rows))[:, None]
     rows /= np.where(norms > 0, norms, 1)
     return rows
@@ -158,40 +162,40 @@ def _l2_table(x: Vectors, y: Vectors) -> Vectors:
 
 
 def _js(p: Vectors, q: Vectors) -> Scores:
-    # With f(s) = s log s, the divergence is half of (f(2p) + f(2q)) / 2 - f(p + q): f is convex,
-    # and this is by how much. It is 0 between equals even where they do not add up to 1.
+    # With f(s) = s log s, the divergence is half of (f(2p) + f(2q)) / 2 - f(p + q), Jensen's gap of
+    # the convex f. It is 0 for equal mixtures even if their probabilities do not sum to 1.
     def f(s: Vectors) -> Vectors:
         logarithm = np.maximum(s, _TINY)  # 0 log 0 = 0
         np.log2(logarithm, out=logarithm)
         logarithm *= s
         return logarithm
 
-    excess = (f(2 * p) + f(2 * q)) / 2 - f(p + q)
-    divergence = excess.sum(axis=(1, 2), dtype=np.float64) / 2  # added over the latent dims
+    gap = (f(2 * p) + f(2 * q)) / 2 - f(p + q)
+    divergence = gap.sum(axis=(1, 2), dtype=np.float64) / 2  # sum over the latent dims
     scores: Scores = 1 - divergence / p.shape[1]
     return scores
 
 
 def _js_table(p: Vectors, q: Vectors) -> Vectors:
-    # A logarithm for every class of every pair is slow. But 1/s is the integral of exp(-ts) over
-    # t > 0, so s log s, up to a linear term, is that of exp(-ts) / t^2, and the divergence that of
+    # A logarithm per class and pair is slow. But 1/s is the integral of exp(-ts) over t > 0, so
+    # s log s, up to a linear term, is the integral of exp(-ts) / t^2, and the divergence that of
     # (exp(-tp) - exp(-tq))^2 / (4 t^2): squared distances, which a matrix product computes.
     divergence = np.zeros((len(p), len(q)))
     for t, weight in _QUADRATURE:
         x = _saturation(p, t)
         divergence += weight * _squares(x, x if q is p else _saturation(q, t))
     divergence /= p.shape[1]
-    divergence[divergence < _JS_ERROR] = 0  # so that what is equal is found to be
+    divergence[divergence < _JS_ERROR] = 0  # equal mixtures get similarity 1
     table: Vectors = 1 - divergence
     return table
 
 
 def _quadrature(nodes: int) -> list[tuple[float, float]]:
-    """Where `_js_table` takes its integrand, and with what weight.
+    """Nodes t and weights of the integral in `_js_table`.
 
-    Gauss-Legendre over x in (0, 1) with t = 100 x / (1 - x)^4, since probabilities are of any
-    magnitude and it takes a large t to tell small ones apart. With 24 nodes the divergence of any
-    two mixtures is off by less than 2e-7 for 20 classes and 1e-6 for 100.
+    Gauss-Legendre over x in (0, 1) with t = 100 x / (1 - x)^4: probabilities have any magnitude,
+    and only a large t distinguishes small ones. With 24 nodes the error of the divergence is below
+    2e-7 for 20 classes and 1e-6 for 100.
     """
     x, width = np.polynomial.legendre.leggauss(nodes)
     x, width = (x + 1) / 2, width / 2
@@ -207,7 +211,7 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def _saturation(p: Vectors, t: float) -> NDArray[np.float32]:
-    """1 - exp(-tp), [N, L*C]: as far apart as exp(-tp), but small where t is, so more precise."""
+    """1 - exp(-tp), [N, L*C]: same distances as exp(-tp), but more precise where tp is small."""
     out = _flat(p).astype(np.float32)
     out *= -t
     np.exp(out, out=out)
@@ -222,10 +226,10 @@ def _squares(x: NDArray[Float], y: NDArray[Float]) -> NDArray[Float]:
 
 
 class _Rule(NamedTuple):
-    """How vectors compare, row by row [N] or every row with every other [N, M], and the range."""
+    """How to compare vectors, and the range of scores."""
 
-    pairs: Callable[[Vectors, Vectors], Scores]
-    table: Callable[[Vectors, Vectors], Vectors]
+    pairs: Callable[[Vectors, Vectors], Scores]  # row by row: [N]
+    table: Callable[[Vectors, Vectors], Vectors]  # every row with every other: [N, M]
     low: float
     high: float
 

@@ -1,4 +1,4 @@
-"""The request queue in front of a model: admission, batching and caching."""
+"""Serves one model to concurrent requests: admission, batching and caching."""
 
 from app.engine.engine import Engine
 

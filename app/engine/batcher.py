@@ -1,4 +1,4 @@
-"""Threads that run the model on what waits, batch after batch."""
+"""Threads that run the model on queued sentences, one batch after the other."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from app.engine.errors import UnavailableError
-from app.engine.queue import Queue, Sentence, Ticket, finish, key_of
+from app.engine.queue import Queue, Sentence, Submission, complete, token_key
 from app.observe import Metrics
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError, NonFiniteError
@@ -20,35 +20,34 @@ from lattemix.tokenization import Tokens
 log = logging.getLogger("lattemix")
 
 _NICENESS = 5
-_LATELY_SECONDS = 0.2  # of running, which say how fast the model is
+_RATE_SECONDS = 0.2  # time constant of the moving average of the throughput
 
 
 class _Batch(NamedTuple):
-    """Sentences to run, and who waits for them."""
+    """Sentences to run and the submissions that wait for them."""
 
     sentences: list[Sentence]
-    tickets: set[Ticket]
-    alone: bool  # nothing else runs or waits
+    submissions: set[Submission]
+    alone: bool  # no other batch runs and nothing is queued
 
 
 class Batcher:
-    """Many requests' sentences in shared batches, each distinct one computed once.
+    """Runs sentences of many requests in shared batches, each distinct sentence once.
 
-    Every thread takes whatever waits by then: a queue fills while the batches before run, so
-    nothing is delayed to be gathered.
+    A free thread takes what is queued without delay: the queue fills while other batches run.
     """
 
     def __init__(self, encoder: Encoder, metrics: Metrics | None = None) -> None:
         self.encoder = encoder
         self.queue = self._empty_queue()
-        self.flying: dict[bytes, Sentence] = {}  # waiting or being computed
-        self.tokens_per_second = encoder.tokens_per_second  # lately, when there is much to do
-        self.succeeded = time.monotonic()  # last; the warm-up did
+        self.in_flight: dict[bytes, Sentence] = {}  # queued or running
+        self.tokens_per_second = encoder.tokens_per_second  # moving average under load
+        self.last_success = time.monotonic()  # of the warm-up, at first
         self.stopped = False
         self._metrics = metrics
         self._running = 0  # batches
-        self._quiet = True  # nothing came while the last one ran
-        self._changed = threading.Condition()  # guards the queue and `flying`
+        self._idle = True  # nothing was queued when the last batch ended
+        self._changed = threading.Condition()  # guards the queue and `in_flight`
         self.threads = [
             threading.Thread(target=self._work, name=f"lattemix-model-{number}", daemon=True)
             for number in range(encoder.parallel)
@@ -56,53 +55,47 @@ class Batcher:
         for thread in self.threads:
             thread.start()
 
-    def submit(self, texts: list[Tokens]) -> Ticket:
-        """Let texts wait; those that others wait for already, or that are computed, only once."""
-        ticket = Ticket(asyncio.get_running_loop())
+    def submit(self, texts: list[Tokens]) -> Submission:
+        """Queue texts, except those that are in flight already."""
+        submission = Submission(asyncio.get_running_loop())
         with self._changed:
             if self.stopped:
                 raise UnavailableError("The service is stopping.")
             try:
-                self._add(ticket, texts)
-            except BaseException:  # no memory: what is half there would be waited for in vain
-                self._deliver(self._give_up(), failed=True)
+                self._add(submission, texts)
+            except BaseException:  # such as MemoryError: the queue may be inconsistent
+                self._deliver(self._drop_queue(), failed=True)
                 raise
-        return ticket
+        return submission
 
-    def _add(self, ticket: Ticket, texts: list[Tokens]) -> None:
-        waiting: list[Sentence] = []
+    def _add(self, submission: Submission, texts: list[Tokens]) -> None:
+        queued: dict[Sentence, None] = {}
         for text in texts:
-            key = key_of(text)
-            sentence = self.flying.get(key)
-            fresh = sentence is None
+            key = token_key(text)
+            sentence = self.in_flight.get(key)
             if sentence is None:
-                sentence = self.flying[key] = Sentence(text, key)
-            if sentence not in ticket.awaited:
-                ticket.awaited.add(sentence)
-                sentence.tickets.append(ticket)
-                if fresh or self.queue.waits(sentence):
-                    waiting.append(sentence)
-            ticket.sentences.append(sentence)
-        self.queue.add(waiting)
-        self._changed.notify(len(waiting))
+                sentence = self.in_flight[key] = Sentence(text, key)
+                queued[sentence] = None
+            elif sentence in self.queue:
+                queued[sentence] = None
+            submission.append(sentence)
+        self.queue.add(submission, list(queued))
+        self._changed.notify(len(queued))
 
-    def withdraw(self, ticket: Ticket) -> None:
-        """Forget a request; sentences that nobody else waits for are not computed."""
+    def withdraw(self, submission: Submission) -> None:
+        """Forget a submission; sentences that no other waits for are not computed."""
         with self._changed:
-            for sentence in ticket.awaited:
-                sentence.tickets.remove(ticket)
-                if not sentence.tickets and self.queue.discard(sentence):
-                    del self.flying[sentence.key]
-            ticket.awaited.clear()
+            for sentence in self.queue.withdraw(submission):
+                del self.in_flight[sentence.key]
 
     def stop(self) -> None:
-        """Take nothing more, and give up what waits."""
+        """Reject new submissions and fail those in flight."""
         with self._changed:
             self.stopped = True
-            waiting = {ticket for s in self.flying.values() for ticket in s.tickets}
-            self.queue, self.flying = self._empty_queue(), {}
+            waiting = {each for s in self.in_flight.values() for each in s.submissions}
+            self.queue, self.in_flight = self._empty_queue(), {}
             self._changed.notify_all()
-        finish(
+        complete(
             waiting, UnavailableError("The service stopped before this was done: send it again.")
         )
 
@@ -110,37 +103,36 @@ class Batcher:
         encoder = self.encoder
         return Queue(encoder.token_budget, encoder.padded_length, encoder.overhead)
 
+    def _drop_queue(self) -> list[Sentence]:
+        """Empty the queue, which may be inconsistent after an error; return all in flight."""
+        with self._changed:
+            self.queue = self._empty_queue()
+            return list(self.in_flight.values())
+
     def _work(self) -> None:
-        """A thread of the model's: batch after batch, until told to stop."""
-        # Whoever brings requests or takes answers away goes first, or cores soon have nothing to
-        # do. Elsewhere than on Linux this would be of the whole process.
+        """Run batches until stopped."""
+        # The event loop has priority: it feeds the queue. Only on Linux is niceness per thread.
         if sys.platform == "linux":
-            with suppress(OSError):  # not every sandbox lets it
+            with suppress(OSError):  # forbidden in some sandboxes
                 os.nice(_NICENESS)
         while not self.stopped:
             sentences: list[Sentence] = []
             try:
                 sentences = self._take()
                 self._run(sentences)
-            # Nothing may end the thread, be it a panic of a library's or no memory to take a batch:
-            # nobody would be left to answer.
+            # The thread must survive everything, even a library's panic or a MemoryError in
+            # `_take`: without it no request would be answered.
             except BaseException:
                 log.exception("The engine failed")
-                self._deliver(sentences or self._give_up(), failed=True)
+                self._deliver(sentences or self._drop_queue(), failed=True)
 
     def _take(self) -> list[Sentence]:
-        """The next batch, once there is one; none if told to stop."""
+        """Wait for the next batch; empty if stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self.stopped or self.queue.sentences)
             return [] if self.stopped else self.queue.take()
 
-    def _give_up(self) -> list[Sentence]:
-        """Everything that waits, and does no longer: what is in the queue cannot be told."""
-        with self._changed:
-            self.queue = self._empty_queue()
-            return list(self.flying.values())
-
-    def _run(self, sentences: list[Sentence], again: bool = False) -> None:
+    def _run(self, sentences: list[Sentence], retry: bool = False) -> None:
         batch = self._begin(sentences)
         if not batch.sentences:
             return
@@ -149,84 +141,87 @@ class Batcher:
             tokens = [sentence.tokens for sentence in batch.sentences]
             mixtures = self.encoder.run(tokens, batch.alone)
             for sentence, mixture in zip(batch.sentences, mixtures, strict=True):
-                # A copy: the whole batch is in memory of ONNX Runtime's, which it never gives back,
-                # and would be kept until the last of the requests in it is done.
+                # A view would keep the whole batch, in ONNX Runtime's memory, until the last of its
+                # requests is answered.
                 sentence.mixture = mixture.copy()
-        except BaseException as error:  # some libraries' panics are no Exception
+        except BaseException as error:  # panics of some libraries are not Exceptions
             self._end(batch)
-            self._fail(batch.sentences, error, again)
+            self._fail(batch.sentences, error, retry)
             return
         seconds = time.perf_counter() - start
         self._end(batch)
-        self._note(batch, seconds)
+        self._record(batch, seconds)
         self._deliver(batch.sentences)
 
-    def _fail(self, sentences: list[Sentence], error: BaseException, again: bool) -> None:
-        if not again:
-            # For the operator. Tracebacks show code, not values, so no sentence is logged.
+    def _fail(self, sentences: list[Sentence], error: BaseException, retry: bool) -> None:
+        if not retry:
+            # Tracebacks show code, not values, so no sentence is logged.
             log.exception("The model failed")
         if len(sentences) == 1:
-            self.succeeded = -math.inf
+            self.last_success = -math.inf
             if self._metrics is not None:
                 self._metrics.observe_failure(
                     "nonfinite" if isinstance(error, NonFiniteError) else "error"
                 )
             self._deliver(sentences, failed=True)
             return
-        # It may be the size of the batch, or one sentence in it: spare the others.
-        self._run(sentences[::2], again=True)
-        self._run(sentences[1::2], again=True)
+        # The cause may be the batch's size or one sentence: retry in halves to spare the others.
+        self._run(sentences[::2], retry=True)
+        self._run(sentences[1::2], retry=True)
 
     def _begin(self, sentences: list[Sentence]) -> _Batch:
-        """What is still wanted."""
+        """Drop sentences that no submission waits for any more, and start the clocks."""
         with self._changed:
             for sentence in sentences:
-                if not sentence.tickets and self.flying.get(sentence.key) is sentence:
-                    del self.flying[sentence.key]
-            wanted = [sentence for sentence in sentences if sentence.tickets]
-            tickets = {ticket for sentence in wanted for ticket in sentence.tickets}
-            for ticket in tickets:
-                ticket.begin()
-            alone = self._quiet and not self._running and not self.queue.sentences
+                if not sentence.submissions:
+                    self._remove_in_flight(sentence)
+            wanted = [sentence for sentence in sentences if sentence.submissions]
+            submissions = {each for sentence in wanted for each in sentence.submissions}
+            for submission in submissions:
+                submission.batch_started()
+            alone = self._idle and not self._running and not self.queue.sentences
             self._running += bool(wanted)
-            return _Batch(wanted, tickets, alone)
+            return _Batch(wanted, submissions, alone)
+
+    def _remove_in_flight(self, sentence: Sentence) -> None:
+        """Remove a sentence from those in flight, but not a newer one with the same key."""
+        if self.in_flight.get(sentence.key) is sentence:
+            del self.in_flight[sentence.key]
 
     def _end(self, batch: _Batch) -> None:
         with self._changed:
             self._running -= 1
-            self._quiet = not self._running and not self.queue.sentences
-            for ticket in batch.tickets:
-                ticket.end()
+            self._idle = not self._running and not self.queue.sentences
+            for submission in batch.submissions:
+                submission.batch_ended()
 
-    def _note(self, batch: _Batch, seconds: float) -> None:
-        self.succeeded = time.monotonic()
+    def _record(self, batch: _Batch, seconds: float) -> None:
+        self.last_success = time.monotonic()
         sentences = batch.sentences
         tokens = sum(map(len, sentences))
         padded = self.encoder.padded_length(max(map(len, sentences))) * len(sentences)
-        if self.queue.sentences:  # one that is small because nothing else waits says little
+        if self.queue.sentences:  # without load, batches are small and their rate says little
             rate = tokens / seconds * (1 if batch.alone else self.encoder.parallel)
-            known = self.tokens_per_second or rate
-            self.tokens_per_second = known + (rate - known) * min(1.0, seconds / _LATELY_SECONDS)
+            average = self.tokens_per_second or rate
+            self.tokens_per_second = average + (rate - average) * min(1.0, seconds / _RATE_SECONDS)
         if self._metrics is not None:
             self._metrics.observe_batch(len(sentences), tokens, padded, seconds)
 
     def _deliver(self, sentences: list[Sentence], failed: bool = False) -> None:
-        """Wake the requests that wait for these sentences, where they failed or were the last."""
+        """Complete the submissions of which these sentences failed or were the last."""
         with self._changed:
-            involved: set[Ticket] = set()
+            waiting: set[Submission] = set()
             for sentence in sentences:
-                if self.flying.get(sentence.key) is sentence:
-                    del self.flying[sentence.key]
-                if not failed:
-                    for ticket in sentence.tickets[:1]:
-                        ticket.tokens += len(sentence)
-                for ticket in sentence.tickets:
-                    ticket.awaited.discard(sentence)
-                    involved.add(ticket)
-                sentence.tickets = []
-            # Under the lock: the success of a request's last batch must not overtake the failure
+                self._remove_in_flight(sentence)
+                if sentence.submissions and not failed:
+                    sentence.submissions[0].computed_tokens += len(sentence)
+                for submission in sentence.submissions:
+                    submission.pending.discard(sentence)
+                    waiting.add(submission)
+                sentence.submissions = []
+            # Under the lock: the success of a submission's last batch must not overtake the failure
             # of another.
             if failed:
-                finish(involved, InferenceError())
+                complete(waiting, InferenceError())
             else:
-                finish(ticket for ticket in involved if not ticket.awaited)
+                complete(each for each in waiting if not each.pending)

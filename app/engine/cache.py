@@ -1,4 +1,4 @@
-"""Mixtures of recent texts, so that what comes often is computed once."""
+"""LRU cache of mixtures by text."""
 
 import hashlib
 import threading
@@ -11,73 +11,71 @@ from numpy.typing import NDArray
 
 from lattemix.tokenization import Side
 
-# What a dictionary entry, its key and what else is known of a text take, about.
-_OVERHEAD_BYTES = 400
-_AT_ONCE = 64  # texts; then others may have the lock
+_OVERHEAD_BYTES = 400  # of an entry besides its mixture: dict entry, key and `TextInfo`, about
+_LOOKUPS_PER_LOCK = 64  # so that a large request does not keep others from the cache
 
 
-class Text(NamedTuple):
-    """What is known of a text besides its mixture."""
+class TextInfo(NamedTuple):
+    """What a response says about a text besides its mixture."""
 
-    tokens: int  # in all
+    tokens: int  # before truncation
     truncated: bool
 
 
-class _Place(NamedTuple):
+class _Entry(NamedTuple):
     row: int
-    text: Text
+    info: TextInfo
 
 
 class Cache:
-    """The most recently used texts, in memory that is all taken at the start.
+    """Mixtures of the most recently used texts. Thread-safe.
 
-    So it does not let the process grow as it fills, but for some entries of a dictionary.
-    Thread-safe.
+    All mixtures are allocated at the start, so that memory hardly grows as the cache fills.
     """
 
     def __init__(self, max_bytes: int, latents: int, classes: int) -> None:
         self._entry_bytes = 4 * latents * classes + _OVERHEAD_BYTES
-        # Written to, or the system would only promise the memory.
         shape = (max_bytes // self._entry_bytes, latents, classes)
+        # Not np.zeros: the system commits memory only when it is written to.
         self._mixtures = np.full(shape, 0, np.float32)  # [rows, L, C]
-        self._places: OrderedDict[bytes, _Place] = OrderedDict()  # oldest first
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     @property
     def used_bytes(self) -> int:
-        """Memory in use, of that which was taken."""
+        """Memory in use, of `max_bytes`."""
         return len(self) * self._entry_bytes
 
-    def recall(self, keys: Sequence[bytes], mixtures: NDArray[np.float32]) -> list[Text | None]:
-        """Write what is known under these keys into `mixtures` [N, L, C]; say which was."""
-        found: list[Text | None] = []
-        while len(found) < len(keys):
+    def read(self, keys: Sequence[bytes], mixtures: NDArray[np.float32]) -> list[TextInfo | None]:
+        """Copy cached mixtures into the rows of `mixtures` [N, L, C]; None marks a miss."""
+        infos: list[TextInfo | None] = []
+        while len(infos) < len(keys):
             with self._lock:
-                for key in keys[len(found) : len(found) + _AT_ONCE]:
-                    place = self._places.get(key)
-                    if place is not None:
-                        self._places.move_to_end(key)
-                        mixtures[len(found)] = self._mixtures[place.row]
-                    found.append(place and place.text)
-        return found
+                for key in keys[len(infos) : len(infos) + _LOOKUPS_PER_LOCK]:
+                    entry = self._entries.get(key)
+                    if entry is not None:
+                        self._entries.move_to_end(key)
+                        mixtures[len(infos)] = self._mixtures[entry.row]
+                    infos.append(entry and entry.info)
+        return infos
 
-    def keep(self, entries: Iterable[tuple[bytes, NDArray[np.float32], Text]]) -> None:
-        """Remember mixtures [L, C] instead of the least recently used ones."""
-        for key, mixture, text in entries:
+    def write(self, entries: Iterable[tuple[bytes, NDArray[np.float32], TextInfo]]) -> None:
+        """Add mixtures [L, C], replacing the least recently used ones."""
+        for key, mixture, info in entries:
             with self._lock:
-                if key in self._places or not len(self._mixtures):
+                if key in self._entries or not len(self._mixtures):
                     continue
-                row = len(self._places)
+                row = len(self._entries)
                 if row == len(self._mixtures):
-                    row = self._places.popitem(last=False)[1].row
+                    row = self._entries.popitem(last=False)[1].row
                 self._mixtures[row] = mixture
-                self._places[key] = _Place(row, text)
+                self._entries[key] = _Entry(row, info)
 
 
-def key_of(text: str, cut: Side) -> bytes:
-    """Equal for equal texts only, of the same size for all, and nobody can read the text in it."""
+def cache_key(text: str, side: Side) -> bytes:
+    """Hash of a text and its truncation side; the text cannot be read from it."""
     content = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, digest_size=16, person=cut.encode()).digest()
+    return hashlib.blake2b(content, digest_size=16, person=side.encode()).digest()

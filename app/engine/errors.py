@@ -1,10 +1,10 @@
-"""Errors of the request queue."""
+"""Errors of the engine."""
 
 from model_store import LatteMixError
 
 
 class OverloadedError(LatteMixError):
-    """A limit on queued work is reached; retry after `retry_after` seconds."""
+    """A limit on work in progress is reached; retry after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Sentences that wait for the model, and how a batch is chosen among them."""
+"""Sentences queued for the model, and how a batch is chosen among them."""
 
 import asyncio
 import math
@@ -14,100 +14,98 @@ from numpy.typing import NDArray
 from lattemix.tokenization import Tokens
 
 
-class Ticket:
-    """One request's wait for its sentences."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.done: asyncio.Future[None] = loop.create_future()
-        self.sentences: list[Sentence] = []  # in the order asked
-        self.awaited: set[Sentence] = set()
-        self.inference = 0.0  # seconds in which one of its sentences was computed
-        self.tokens = 0  # computed for this request, and first for it
-        self._running = 0  # batches with sentences of it
-        self._since = 0.0
-
-    def begin(self) -> None:
-        """Note that a batch of its begins; several may run at once."""
-        if not self._running:
-            self._since = time.perf_counter()
-        self._running += 1
-
-    def end(self) -> None:
-        """Note that one has ended."""
-        self._running -= 1
-        if not self._running:
-            self.inference += time.perf_counter() - self._since
-
-    def wake(self, error: Exception | None = None) -> None:
-        """Let the request go on, on its loop."""
-        if self.done.done():  # it has left
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
-
-
-def finish(tickets: Iterable[Ticket], error: Exception | None = None) -> None:
-    """Wake requests, from any thread."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
-    for ticket in tickets:
-        by_loop.setdefault(ticket.loop, []).append(ticket)
-
-    def wake(together: list[Ticket]) -> None:
-        for ticket in together:
-            ticket.wake(error)
-
-    for loop, together in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to wake
-            loop.call_soon_threadsafe(wake, together)
-
-
 class Sentence:
-    """A distinct sentence that is computed once, for every request that waits for it."""
+    """A distinct sentence, computed once for all submissions that contain it."""
 
-    mixture: NDArray[np.float32]  # [L, C], or of each token [S, L, C], once computed
+    mixture: NDArray[np.float32]  # [L, C], or [S, L, C] per token; set once computed
 
     def __init__(self, tokens: Tokens, key: bytes) -> None:
         self.tokens = tokens
         self.key = key
-        self.tickets: list[Ticket] = []
-        self.requests: list[_Request] = []  # in whose turn it may be taken, while it waits
+        self.submissions: list[Submission] = []  # those still waiting for it, oldest first
 
     def __len__(self) -> int:
         return len(self.tokens.ids)
 
 
-def key_of(tokens: Tokens) -> bytes:
-    """Equal for texts that the model cannot tell apart, asked for in the same way."""
+def token_key(tokens: Tokens) -> bytes:
+    """Key of the sentence: equal if the model's input and the kind of result are equal."""
     return array("i", (tokens.per_token, *tokens.ids)).tobytes()
 
 
-class _Request:
-    """What waits of the sentences that came together."""
+class Submission:
+    """Sentences that a request submitted together, and their progress."""
 
-    def __init__(self, sentences: Iterable[Sentence]) -> None:
-        self.sentences = dict.fromkeys(sorted(sentences, key=len))
-        self.tokens = sum(map(len, self.sentences))
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.sentences: list[Sentence] = []  # in the request's order, with repetitions
+        self.pending: set[Sentence] = set()  # not computed yet
+        self.queued: dict[Sentence, None] = {}  # not in a batch yet, shortest first
+        self.queued_tokens = 0
+        self.computed_tokens = 0  # of sentences that no earlier submission waited for
+        self.inference = 0.0  # seconds during which at least one of its batches ran
+        self._running = 0  # batches
+        self._running_since = 0.0
+
+    def append(self, sentence: Sentence) -> None:
+        """Add a sentence to wait for."""
+        self.sentences.append(sentence)
+        if sentence not in self.pending:
+            self.pending.add(sentence)
+            sentence.submissions.append(self)
+
+    def batch_started(self) -> None:
+        """Start the clock; several of its batches may run at once."""
+        if not self._running:
+            self._running_since = time.perf_counter()
+        self._running += 1
+
+    def batch_ended(self) -> None:
+        """Stop the clock after the last running batch."""
+        self._running -= 1
+        if not self._running:
+            self.inference += time.perf_counter() - self._running_since
+
+
+def complete(submissions: Iterable[Submission], error: Exception | None = None) -> None:
+    """Set the result of `done`, or the error, from any thread."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Submission]] = {}
+    for submission in submissions:
+        by_loop.setdefault(submission.loop, []).append(submission)
+
+    def set_results(group: list[Submission]) -> None:
+        for submission in group:
+            if submission.done.done():  # cancelled
+                continue
+            if error is None:
+                submission.done.set_result(None)
+            else:
+                submission.done.set_exception(error)
+
+    for loop, group in by_loop.items():  # one wake-up per loop
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(set_results, group)
 
 
 class Queue:
-    """Waiting sentences. Requests take turns; each turn takes along what is of similar length.
+    """Queued sentences. Submissions take turns to start a batch.
 
-    Every other turn is the oldest request's. So a short request does not wait for all of a long
-    one, nor a long one for all the short ones that come while it waits.
+    Every other turn goes to the oldest submission, the turns between rotate among the others. So a
+    short request does not wait for all of a long one, nor a long one for all newer short ones.
 
-    Not thread-safe: its owner holds a lock.
+    Not thread-safe: the owner holds a lock.
     """
 
     def __init__(
         self, token_budget: int, padded: Callable[[int], int] = int, overhead: float = 0.0
     ) -> None:
-        """What a batch may cost and does, counted in tokens.
+        """Create an empty queue.
 
-        `padded` is the length that sentences of at most the given one are brought to, and
-        `overhead` what a batch costs besides.
+        Args:
+            token_budget: largest batch, in tokens including padding.
+            padded: length that a batch is padded to, given its longest sentence.
+            overhead: fixed cost of a batch, in tokens.
         """
         self.sentences = 0
         self.tokens = 0
@@ -115,72 +113,82 @@ class Queue:
         self._padded = padded
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
-        self._turns: OrderedDict[_Request, None] = OrderedDict()  # by whose turn it is
-        self._came: OrderedDict[_Request, None] = OrderedDict()  # the same, the oldest first
-        self._by_age = False  # the last turn was the oldest's
-        self._round = 0  # tokens that are read if every request has a turn
+        # Not plain dicts, which are slow to find their first entry after deletions at the front.
+        self._rotation: OrderedDict[Submission, None] = OrderedDict()  # next turn first
+        self._by_age: OrderedDict[Submission, None] = OrderedDict()  # oldest first
+        self._oldest_had_turn = False
+        self._round_tokens = 0  # tokens of one turn for each submission, at most
 
-    @property
-    def ahead(self) -> int:
-        """Tokens that are read before a request which comes now has its turn, about."""
-        return min(self.tokens, 2 * self._round)  # as many of the oldest, if it has so many
-
-    def waits(self, sentence: Sentence) -> bool:
-        """Whether a sentence does, and is not being computed."""
+    def __contains__(self, sentence: Sentence) -> bool:
         return sentence in self._by_length.get(len(sentence), {})
 
-    def add(self, sentences: list[Sentence]) -> None:
-        """Let one request's sentences wait; some of them may wait for others already."""
+    @property
+    def tokens_ahead(self) -> int:
+        """Estimated tokens computed before the first turn of a new submission."""
+        # A turn of each submission, and as many turns of the oldest.
+        return min(self.tokens, 2 * self._round_tokens)
+
+    def add(self, submission: Submission, sentences: list[Sentence]) -> None:
+        """Queue sentences of a submission; some may be queued already for others."""
         if not sentences:
             return
-        request = _Request(sentences)
         for sentence in sentences:
-            sentence.requests.append(request)
-            if not self.waits(sentence):
+            if sentence not in self:
                 self._by_length.setdefault(len(sentence), {})[sentence] = None
                 self.sentences += 1
                 self.tokens += len(sentence)
-        self._round += self._turn_of(request)
-        self._turns[request] = self._came[request] = None
+        submission.queued = dict.fromkeys(sorted(sentences, key=len))
+        submission.queued_tokens = sum(map(len, sentences))
+        self._round_tokens += self._turn_tokens(submission)
+        self._rotation[submission] = self._by_age[submission] = None
 
     def discard(self, sentence: Sentence) -> bool:
-        """Forget a sentence, if it waits; return whether it did."""
-        if not self.waits(sentence):
+        """Remove a sentence; return False if it was not queued."""
+        if sentence not in self:
             return False
-        same = self._by_length[len(sentence)]
-        del same[sentence]
-        if not same:
+        same_length = self._by_length[len(sentence)]
+        del same_length[sentence]
+        if not same_length:
             del self._by_length[len(sentence)]
         self.sentences -= 1
         self.tokens -= len(sentence)
-        for request in sentence.requests:
-            self._round -= self._turn_of(request)
-            del request.sentences[sentence]
-            request.tokens -= len(sentence)
-            self._round += self._turn_of(request)
-            if not request.sentences:
-                del self._turns[request], self._came[request]
-        sentence.requests = []
+        for submission in sentence.submissions:
+            self._round_tokens -= self._turn_tokens(submission)
+            del submission.queued[sentence]
+            submission.queued_tokens -= len(sentence)
+            self._round_tokens += self._turn_tokens(submission)
+            if not submission.queued:
+                del self._rotation[submission], self._by_age[submission]
         return True
 
-    def _turn_of(self, request: _Request) -> int:
-        """Tokens that a turn takes of a request, at most."""
-        return min(request.tokens, self._token_budget)
+    def withdraw(self, submission: Submission) -> list[Sentence]:
+        """Remove a submission and the sentences that only it waits for; return these."""
+        if submission in self._by_age:
+            self._round_tokens -= self._turn_tokens(submission)
+            del self._rotation[submission], self._by_age[submission]
+        for sentence in submission.pending:
+            sentence.submissions.remove(submission)
+        removed = [s for s in submission.pending if not s.submissions and self.discard(s)]
+        submission.pending.clear()
+        return removed
+
+    def _turn_tokens(self, submission: Submission) -> int:
+        """Tokens that one turn takes from a submission, at most."""
+        return min(submission.queued_tokens, self._token_budget)
 
     def take(self) -> list[Sentence]:
-        """Remove and return the next batch, which with its padding is within the budget.
+        """Remove and return the next batch, which fits the budget including padding.
 
-        It begins with the sentence whose turn it is, so that no request waits for all of another,
-        and goes on with those nearest to it in length, to where a token costs least: more
-        sentences share what a batch costs, but are padded more. A sentence longer than the whole
-        budget gets a batch of its own.
+        It starts with the shortest sentence of the submission whose turn it is and adds the
+        sentences nearest in length while that lowers the cost per token: more sentences share the
+        overhead but need more padding. A sentence over the budget gets a batch of its own.
         """
         first = self._next()
         if first is None:
             return []
         batch: list[Sentence] = []
-        longest = tokens = best = 0
-        least = math.inf  # cost of a token
+        longest = tokens = best_size = 0
+        best_cost = math.inf  # per token
         for sentence in self._nearest(first):
             longest = max(longest, len(sentence))
             padded = self._padded(longest) * (len(batch) + 1)
@@ -189,30 +197,28 @@ class Queue:
             batch.append(sentence)
             tokens += len(sentence)
             cost = (self._overhead + padded) / tokens
-            if cost <= least:
-                least, best = cost, len(batch)
-        del batch[best:]
+            if cost <= best_cost:
+                best_cost, best_size = cost, len(batch)
+        del batch[best_size:]
         for sentence in batch:
             self.discard(sentence)
         return batch
 
     def _next(self) -> Sentence | None:
-        """The first waiting sentence of the request whose turn it is."""
-        if not self._came:
+        """Shortest queued sentence of the submission whose turn it is."""
+        if not self._by_age:
             return None
-        self._by_age = not self._by_age
-        oldest = next(iter(self._came))
-        if self._by_age:
-            return next(iter(oldest.sentences))
-        request = next(iter(self._turns))
-        if request is oldest and len(self._turns) > 1:  # which has turns enough
-            self._turns.move_to_end(request)
-            request = next(iter(self._turns))
-        self._turns.move_to_end(request)
-        return next(iter(request.sentences))
+        submission = oldest = next(iter(self._by_age))
+        self._oldest_had_turn = not self._oldest_had_turn
+        if not self._oldest_had_turn:
+            if next(iter(self._rotation)) is oldest:
+                self._rotation.move_to_end(oldest)
+            submission = next(iter(self._rotation))
+            self._rotation.move_to_end(submission)
+        return next(iter(submission.queued))
 
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:
-        """Every waiting sentence that is asked for in the same way, by how near its length is."""
+        """Yield all queued sentences of the same kind, `first` first, by difference in length."""
         yield first
         for length in sorted(self._by_length, key=lambda length: abs(length - len(first))):
             for sentence in self._by_length[length]:

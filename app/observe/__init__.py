@@ -1,4 +1,4 @@
-"""What the service tells its operator: metrics, logs and traces, none of which shows a text."""
+"""Metrics, logs and traces. None of them contains texts or keys."""
 
 from app.observe.metrics import Metrics
 from app.observe.middleware import Observe

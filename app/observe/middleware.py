@@ -1,4 +1,4 @@
-"""The outermost layer: it names, times, counts, traces and logs every request."""
+"""The outermost middleware: gives every request an id, and measures, counts and logs it."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ log = logging.getLogger("lattemix")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _PROBES = {"/health", "/ready", "/metrics"}
-_LONGEST_PATH = 80
-_CLIENT_LEFT = 499  # nginx's number for it; HTTP has none
+_MAX_PATH = 80  # characters of an unknown path in the log
+_CLIENT_CLOSED = 499  # nginx's status code; HTTP has none
 
 
 class Observe:
-    """Gives each request a `Trace`, and its answer headers that say what it took."""
+    """Gives each request a `Trace`, and each response headers with id and times."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
         self.app = app
@@ -29,79 +29,79 @@ class Observe:
         self.tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and record it once it has ended, however it ends."""
+        """Pass the request on, and record it when it ends, even by an error."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         trace = Trace(_request_id(scope))
         scope.setdefault("state", {})["trace"] = trace
-        began, clock = time.time_ns(), time.perf_counter()
-        status = 0  # until an answer has begun
-        left = False  # the client, before that
+        start_ns, start = time.time_ns(), time.perf_counter()
+        status = 0  # until the response starts
+        disconnected = False  # before the response started
 
-        async def watched() -> Message:
-            nonlocal left
+        async def receive_observed() -> Message:
+            nonlocal disconnected
             message = await receive()
             if message["type"] == "http.disconnect" and not status:
-                left = True
+                disconnected = True
             return message
 
-        async def stamped(message: Message) -> None:
-            nonlocal left, status
+        async def send_observed(message: Message) -> None:
+            nonlocal disconnected, status
             starts = message["type"] == "http.response.start"
             if starts:
-                headers = _headers(trace, time.perf_counter() - clock)
+                headers = _headers(trace, time.perf_counter() - start)
                 message = {**message, "headers": [*message.get("headers", []), *headers]}
             try:
                 await send(message)
-            except OSError:  # how a server says, by ASGI 2.4, that the client has left
-                left = left or not status
+            except OSError:  # the client disconnected (ASGI 2.4)
+                disconnected = disconnected or not status
                 raise
             if starts:
                 status = int(message["status"])
 
         fault = None
         try:
-            await self.app(scope, watched, stamped)
+            await self.app(scope, receive_observed, send_observed)
         except asyncio.CancelledError:
-            left = not status  # whoever waited for it does no longer
+            disconnected = not status
             raise
         except Exception as error:
-            # Only the type: the server logs the traceback of what it gets to see.
+            # Only the type: the server logs the traceback.
             fault = type(error).__name__
-            if not left:
+            if not disconnected:
                 trace.error_type = trace.error_type or "Internal"
             raise
         finally:
-            final = _CLIENT_LEFT if left else status or 500
-            if left:
-                trace.error_type = None  # nobody was told
-            self._record(scope, trace, final, began, time.perf_counter() - clock, fault)
+            recorded = _CLIENT_CLOSED if disconnected else status or 500
+            if disconnected:
+                trace.error_type = None  # no response was sent
+            self._record(scope, trace, recorded, start_ns, time.perf_counter() - start, fault)
 
     def _record(
         self,
         scope: Scope,
         trace: Trace,
         status: int,
-        began: int,
+        start_ns: int,
         seconds: float,
         fault: str | None,
     ) -> None:
         route = route_of(scope)
         self.metrics.observe_request(route or "other", method_of(scope), status, seconds, trace)
         if self.tracer is not None:
-            self.tracer.record(scope, trace, status, began, seconds)
+            self.tracer.record(scope, trace, status, start_ns, seconds)
         level = _level(route, status)
         if log.isEnabledFor(level):
             fields = _fields(scope, trace, status, seconds, fault)
-            # Not `log.log`, which would look for the line of code that called it.
+            # Not `log.log`, which walks the stack for the caller.
             record = log.makeRecord(log.name, level, "", 0, "request", (), None)
             record.fields = fields
             log.handle(record)
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's own id if it is harmless everywhere we repeat it, else a new one."""
+    """Id sent by the client, if it consists of safe characters; otherwise a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
@@ -109,7 +109,7 @@ def _request_id(scope: Scope) -> str:
 
 
 def _headers(trace: Trace, seconds: float) -> list[tuple[bytes, bytes]]:
-    """What an answer says about itself, named as text-embeddings-inference names it."""
+    """Response headers, named as in text-embeddings-inference."""
     headers = {
         "x-request-id": trace.request_id,
         "x-total-time": str(_milliseconds(seconds)),
@@ -124,7 +124,7 @@ def _headers(trace: Trace, seconds: float) -> list[tuple[bytes, bytes]]:
 
 
 def _level(route: str | None, status: int) -> int:
-    # Probes come every few seconds, and a 503 is how `/ready` says "not yet".
+    # Probes are frequent, and 503 from `/ready` is not an error.
     if route in _PROBES and status != 500:
         return logging.DEBUG
     return logging.ERROR if status >= 500 else logging.INFO
@@ -133,11 +133,11 @@ def _level(route: str | None, status: int) -> int:
 def _fields(
     scope: Scope, trace: Trace, status: int, seconds: float, fault: str | None
 ) -> dict[str, object]:
-    """The log line. No query, body or header is in it: they may hold sentences and keys."""
+    """Fields of the log line. Query, body and headers may hold texts and keys: never log them."""
     fields: dict[str, object] = {
         "id": trace.request_id,
         "method": method_of(scope),
-        "path": route_of(scope) or scope["path"][:_LONGEST_PATH],
+        "path": route_of(scope) or scope["path"][:_MAX_PATH],
         "status": status,
         "ms": _milliseconds(seconds),
     }

@@ -1,4 +1,4 @@
-"""What is known about one request, filled in as it is worked on."""
+"""Measurements of one request."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,21 @@ _METHODS = {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT
 
 @dataclass
 class Trace:
-    """The measurements of one request, at `scope["state"]["trace"]`. Times are in seconds."""
+    """Measurements of one request, in `scope["state"]["trace"]`. Times are in seconds."""
 
     request_id: str
     tokenization: float = 0.0
     queue: float = 0.0
     inference: float = 0.0
     sentences: int = 0
-    held: int = 0  # sentences that take memory until it ends
-    tokens: int = 0  # computed for this request: neither remembered nor shared
-    cached: int = 0  # sentences answered from memory
+    admitted_sentences: int = 0  # counted by the engine until the request ends
+    tokens: int = 0  # computed for this request: neither cached nor shared with an earlier one
+    cached: int = 0  # sentences found in the cache
     truncated: int = 0
     error_type: str | None = None
 
     def stages(self) -> dict[str, float]:
-        """Seconds by stage, in the order in which a request passes through them."""
+        """Seconds per stage, in order."""
         return {
             "tokenization": self.tokenization,
             "queue": self.queue,
@@ -32,13 +32,13 @@ class Trace:
 
 
 def route_of(scope: Scope) -> str | None:
-    """The template of the route that was found, `None` if there was none."""
+    """Path template of the matched route, if any."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else None
 
 
 def method_of(scope: Scope) -> str:
-    """The request's method; one that HTTP does not define is `_OTHER`, as OpenTelemetry has it."""
-    # Clients can make up methods; each would be a new time series.
+    """HTTP method; `_OTHER`, as in OpenTelemetry, if it is not a standard one."""
+    # Clients can invent methods, and each would be a new time series.
     method: str = scope["method"]
     return method if method in _METHODS else "_OTHER"

@@ -1,4 +1,4 @@
-"""Spans for an OpenTelemetry collector. The libraries are imported only where this is asked for."""
+"""Spans for an OpenTelemetry collector. Its libraries are imported only if tracing is on."""
 
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,20 @@ from model_store import LatteMixError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_PATIENCE = 5  # seconds for one delivery, retries included: a dead collector must not delay a stop
+_EXPORT_SECONDS = 5  # including retries: a dead collector must not delay the shutdown
 
 
 class Tracer:
-    """Sends each request as a span, with a child for each stage that it went through."""
+    """Exports each request as a span with a child span per stage."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("lattemix")
 
-    def record(self, scope: Scope, trace: Trace, status: int, began: int, seconds: float) -> None:
-        """Make the spans of a finished request, which began at `began` ns of the Unix epoch."""
+    def record(
+        self, scope: Scope, trace: Trace, status: int, start_ns: int, seconds: float
+    ) -> None:
+        """Record the spans of a finished request; `start_ns` is since the epoch."""
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -42,25 +44,25 @@ class Tracer:
             context=TraceContextTextMapPropagator().extract(Headers(scope=scope), Context()),
             kind=SpanKind.SERVER,
             attributes=attributes,
-            start_time=began,
+            start_time=start_ns,
         )
-        inside, start = set_span_in_context(span, Context()), began
+        context, start = set_span_in_context(span, Context()), start_ns
         for stage, spent in trace.stages().items():
             if spent > 0:
                 end = start + _nanoseconds(spent)
-                self._tracer.start_span(stage, context=inside, start_time=start).end(end)
+                self._tracer.start_span(stage, context=context, start_time=start).end(end)
                 start = end
         if status >= 500:
             span.set_status(StatusCode.ERROR)
-        span.end(began + _nanoseconds(seconds))
+        span.end(start_ns + _nanoseconds(seconds))
 
     def close(self) -> None:
-        """Send what is left. This may wait for the collector: call it away from the event loop."""
+        """Export the remaining spans. Blocks: do not call it on the event loop."""
         self._provider.shutdown()
 
 
 def start(endpoint: str, service_version: str) -> Tracer:
-    """Trace to the collector whose base URL is `endpoint`."""
+    """Return a tracer that exports to the collector with base URL `endpoint`."""
     if not endpoint.startswith(("http://", "https://")):
         raise LatteMixError(
             "LATTEMIX_OTLP_ENDPOINT is the collector's base URL, such as http://localhost:4318."
@@ -75,9 +77,9 @@ def start(endpoint: str, service_version: str) -> Tracer:
             "LATTEMIX_OTLP_ENDPOINT needs OpenTelemetry: pip install 'lattemix[otel]'."
         ) from error
     resource = Resource.create({"service.name": "lattemix", "service.version": service_version})
-    # Not the process's global provider: then FastAPI would trace by itself, query strings included.
+    # Not the global provider: FastAPI would then trace requests too, query strings included.
     provider = TracerProvider(resource=resource)
-    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=_PATIENCE)
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracer(provider)
 

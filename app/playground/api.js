@@ -1,9 +1,9 @@
-// Asking the service. Addresses are relative, so that the page works behind any prefix.
+// Requests to the service. URLs are relative, so that the page works behind any path prefix.
 
 const KEY = "lattemix-key";
 
-// What the service, or the way to it, answered instead of what was asked; its message is for people.
-export class Refused extends Error {
+// An error response, or no response (status 0). The message is for users.
+export class RequestError extends Error {
   constructor(message, status = 0, retryAfter = 0) {
     super(message);
     this.status = status;
@@ -11,37 +11,35 @@ export class Refused extends Error {
   }
 }
 
-// Keep a key until the tab is closed; say whether it could be one: visible ASCII, which a header carries.
-export function keepKey(key) {
-  const usable = /^[!-~]+$/.test(key);
-  if (usable) sessionStorage.setItem(KEY, key);
-  return usable;
+// Store a key until the tab is closed. Returns false if no HTTP header can carry it.
+export function storeKey(key) {
+  const valid = /^[!-~]+$/.test(key);
+  if (valid) sessionStorage.setItem(KEY, key);
+  return valid;
 }
 
-export const info = () => answered("info", {});
+export const getInfo = () => fetchJson("info");
 
-export const latent = (dim, index) => answered(`latents/${dim}/${index}`, {});
+export const getLatent = (dim, index) => fetchJson(`latents/${dim}/${index}`);
 
-export const post = (path, body, signal) => answered(path, posted(body, signal));
+export const post = (path, body, signal) => fetchJson(path, jsonRequest(body, signal));
 
-// The similarity of each with each, as numbers [N * N], row by row.
-export async function matrix(body, signal) {
-  const request = posted(body, signal);
+// The similarity of all pairs of inputs: [N * N], row by row.
+export async function postMatrix(body, signal) {
+  const request = jsonRequest(body, signal);
   request.headers.accept = "application/x-npy";
-  const response = await fetched("matrix", request);
-  return readNpy(await response.arrayBuffer());
+  const response = await send("matrix", request);
+  return parseNpy(await response.arrayBuffer());
 }
 
-function posted(body, signal) {
+function jsonRequest(body, signal) {
   const headers = { "content-type": "application/json" };
   return { method: "POST", headers, body: JSON.stringify(body), signal };
 }
 
-async function answered(path, request) {
-  return (await fetched(path, request)).json();
-}
+const fetchJson = async (path, request = {}) => (await send(path, request)).json();
 
-async function fetched(path, request) {
+async function send(path, request) {
   const key = sessionStorage.getItem(KEY);
   const headers = { ...request.headers, ...(key ? { authorization: `Bearer ${key}` } : {}) };
   let response;
@@ -49,24 +47,24 @@ async function fetched(path, request) {
     response = await fetch(path, { ...request, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The service cannot be reached. Is it running?");
+    throw new RequestError("The service cannot be reached. Is it running?");
   }
   if (response.ok) return response;
   if (response.status === 401) sessionStorage.removeItem(KEY);
   const retryAfter = Number(response.headers.get("retry-after")) || 0;
-  const said = await response.json().catch(() => ({}));
-  const message = said.error ?? `The service answered ${response.status} ${response.statusText}.`;
-  throw new Refused(message, response.status, retryAfter);
+  const body = await response.json().catch(() => ({}));
+  const message = body.error ?? `The service answered ${response.status} ${response.statusText}.`;
+  throw new RequestError(message, response.status, retryAfter);
 }
 
-// A float32 array in numpy's format: magic, version, the header's length and the header first.
-export function readNpy(buffer) {
+// Read a float32 array in numpy's format: magic string, version, header length, header, data.
+function parseNpy(buffer) {
   const start = 10 + new DataView(buffer).getUint16(8, true);
   return new Float32Array(buffer.slice(start));
 }
 
-// Mixtures as `/embed` writes them in base64.
-export function readBase64(text) {
+// Read a mixture from `/embed` with format base64.
+export function parseBase64(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   return new Float32Array(bytes.buffer);
 }

@@ -1,9 +1,9 @@
-// The second tab: a list of sentences, all with all, and which are near-duplicates.
+// The second tab: a list of sentences, their similarity matrix, and near-duplicates.
 
-import { matrix } from "./api.js";
+import { postMatrix } from "./api.js";
 import { sequential } from "./colours.js";
-import { HeatMap, legend, range, toldOf } from "./heat.js";
-import { copy, find, Live, make, number } from "./page.js";
+import { copy, find, format, LiveResults, make } from "./common.js";
+import { HeatMap, range, showLegend } from "./heatmap.js";
 
 const EXAMPLE = [
   "How do I reset my password?",
@@ -15,91 +15,93 @@ const EXAMPLE = [
   "Do you accept credit cards?",
   "What are your opening hours?",
 ];
-const ROUNDING = 1e-6; // of similarities
-const START = { cosine: 0.6, js: 0.65, bhattacharyya: 0.7, centred: 0.5, l2: -6 };
+const ROUNDING_ERROR = 1e-6; // of similarities
+const DEFAULT_THRESHOLDS = { cosine: 0.6, js: 0.65, bhattacharyya: 0.7, centred: 0.5, l2: -6 };
 
 export class ListTab {
-  constructor(about, changed) {
-    this.changed = changed;
-    this.metrics = about.metrics;
+  // `info` is the response of `/info`; `onChange` is called when the input changes.
+  constructor(info, onChange) {
+    this.onChange = onChange;
+    this.metrics = info.metrics;
     this.metric = find("#list-metric");
     this.lines = find("#lines");
-    this.threshold = find("#threshold");
-    this.asked = null; // a threshold from a link, or chosen
-    this.begun = false;
-    for (const metric of about.metrics) this.metric.append(make("option", {}, metric));
-    this.metric.value = about.recommended_metric;
-    this.live = new Live(find("#list"), (signal) => this.compare(signal));
-    this.map = new HeatMap(find("#matrix"), (i, j) => this.tellCell(i, j));
-    this.lines.addEventListener("input", () => this.edited());
-    this.metric.addEventListener("change", () => this.compareBy());
-    this.threshold.addEventListener("input", () => this.moved());
+    this.slider = find("#threshold");
+    this.chosenThreshold = null; // from the URL or the slider
+    this.opened = false;
+    for (const metric of info.metrics) this.metric.append(make("option", {}, metric));
+    this.metric.value = info.recommended_metric;
+    this.live = new LiveResults(find("#list"), (signal) => this.compare(signal));
+    this.map = new HeatMap(find("#matrix"), (i, j) => this.describePair(i, j));
+    this.lines.addEventListener("input", () => this.linesChanged());
+    this.metric.addEventListener("change", () => this.metricChanged());
+    this.slider.addEventListener("input", () => this.thresholdChanged());
     find("#copy-unique").addEventListener("click", () => this.copyUnique());
   }
 
+  // The input, for the URL.
   fields() {
-    const { metric, lines, asked } = this;
-    return { list: lines.value, metric: metric.value, ...(asked === null ? {} : { threshold: asked }) };
+    const { metric, lines, chosenThreshold: threshold } = this;
+    return { list: lines.value, metric: metric.value, ...(threshold === null ? {} : { threshold }) };
   }
 
   fill(fields) {
     if (this.metrics.includes(fields.get("metric"))) this.metric.value = fields.get("metric");
-    const asked = Number.parseFloat(fields.get("threshold"));
-    this.asked = Number.isFinite(asked) ? asked : null;
+    const threshold = Number.parseFloat(fields.get("threshold"));
+    this.chosenThreshold = Number.isFinite(threshold) ? threshold : null;
     this.lines.value = fields.get("list") ?? "";
   }
 
-  opened() {
-    if (!this.begun && !this.lines.value) this.lines.value = EXAMPLE.join("\n");
-    this.begun = true;
-    this.live.now();
+  open() {
+    if (!this.opened && !this.lines.value) this.lines.value = EXAMPLE.join("\n");
+    this.opened = true;
+    this.live.run();
   }
 
-  edited() {
-    this.changed();
-    this.live.later(400);
+  linesChanged() {
+    this.onChange();
+    this.live.schedule(400);
   }
 
-  compareBy() {
-    this.asked = null; // another metric's would mean something else
-    this.changed();
-    this.live.now();
+  metricChanged() {
+    this.chosenThreshold = null; // metrics have different scales
+    this.onChange();
+    this.live.run();
   }
 
-  moved() {
-    this.asked = Number(this.threshold.value);
-    this.changed();
+  thresholdChanged() {
+    this.chosenThreshold = Number(this.slider.value);
+    this.onChange();
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => this.show());
   }
 
-  get from() {
-    return this.asked ?? START[this.metric.value];
+  get threshold() {
+    return this.chosenThreshold ?? DEFAULT_THRESHOLDS[this.metric.value];
   }
 
   async compare(signal) {
     const inputs = this.lines.value.split("\n").map((line) => line.trim()).filter(Boolean);
     if (inputs.length < 2) return false;
-    const scores = await matrix({ inputs, metric: this.metric.value }, signal);
+    const scores = await postMatrix({ inputs, metric: this.metric.value }, signal);
     if (signal.aborted) return false;
     this.sentences = inputs;
     this.scores = scores;
     this.range = range(scores);
-    this.live.results.hidden = false; // before anything is drawn: it needs its width
-    this.bound();
+    this.live.results.hidden = false; // before drawing, which needs the width
+    this.setSlider();
     this.show();
     return true;
   }
 
-  // The slider goes over the similarities that there are, and what is chosen, which may be beyond.
-  bound() {
-    const [low, high] = range([...this.pairs(), this.from]);
-    this.threshold.min = low;
-    this.threshold.max = high;
-    this.threshold.value = this.from;
+  // The slider covers all similarities and the threshold, which a URL may set beyond them.
+  setSlider() {
+    const [low, high] = range([...this.pairScores(), this.threshold]);
+    this.slider.min = low;
+    this.slider.max = high;
+    this.slider.value = this.threshold;
   }
 
-  *pairs() {
+  *pairScores() {
     const count = this.sentences.length;
     for (let i = 0; i < count; i += 1) {
       for (let j = i + 1; j < count; j += 1) yield this.scores[i * count + j];
@@ -107,25 +109,25 @@ export class ListTab {
   }
 
   show() {
-    find("#threshold-value").textContent = number(this.from);
-    const groups = grouped(this.sentences.length, this.scores, this.from - ROUNDING);
-    this.clusters = groups.filter((group) => group.length > 1);
+    find("#threshold-value").textContent = format(this.threshold);
+    const groups = group(this.sentences.length, this.scores, this.threshold - ROUNDING_ERROR);
+    this.duplicates = groups.filter((members) => members.length > 1);
     this.order = groups.flat();
-    this.showClusters();
+    this.showDuplicates();
     this.showMatrix();
   }
 
-  showClusters() {
-    const { clusters, sentences } = this;
-    const inside = clusters.flat().length;
-    const left = sentences.length - inside + clusters.length;
-    const groups = clusters.length === 1 ? "1 group" : `${clusters.length} groups`;
-    find("#found").textContent = clusters.length
-      ? `${inside} of ${sentences.length} sentences are in ${groups}; ${left} remain if one of each is kept.`
-      : `No two of the ${sentences.length} sentences are so similar.`;
-    find("#clusters").replaceChildren(...clusters.map((cluster) =>
-      make("ul", {}, ...cluster.map((place) => make("li", {}, sentences[place])))));
-    find("#copy-unique").hidden = !clusters.length;
+  showDuplicates() {
+    const { duplicates, sentences } = this;
+    const grouped = duplicates.flat().length;
+    const unique = sentences.length - grouped + duplicates.length;
+    const groups = duplicates.length === 1 ? "1 group" : `${duplicates.length} groups`;
+    find("#summary").textContent = duplicates.length
+      ? `${grouped} of ${sentences.length} sentences form ${groups} of near-duplicates; ${unique} remain without duplicates.`
+      : `No near-duplicates among ${sentences.length} sentences.`;
+    find("#duplicates").replaceChildren(...duplicates.map((members) =>
+      make("ul", {}, ...members.map((index) => make("li", {}, sentences[index])))));
+    find("#copy-unique").hidden = !duplicates.length;
   }
 
   showMatrix() {
@@ -134,39 +136,40 @@ export class ListTab {
     const [low, high] = this.range;
     const colour = sequential(low, high);
     const value = (i, j) => scores[order[i] * count + order[j]];
-    const names = order.map((place) => sentences[place]);
-    this.map.show({ rows: count, columns: count, value, colour, names: { rows: names, columns: names }, margin: 150 },
-      `Similarity of ${count} sentences to each other: explore with the arrow keys.`);
-    toldOf(this.map.canvas).textContent = "";
-    legend(find("#list .legend"), colour, low, high);
+    const names = order.map((index) => sentences[index]);
+    const labels = { rows: names, columns: names };
+    this.map.show({ rows: count, columns: count, value, colour, labels, margin: 150 },
+      `Similarity of ${count} sentences to each other; use the arrow keys to explore.`);
+    this.map.details.textContent = "";
+    showLegend(find("#list .legend"), colour, low, high);
   }
 
-  tellCell(i, j) {
+  describePair(i, j) {
     const [a, b] = [this.order[i], this.order[j]];
-    const said = number(this.scores[a * this.sentences.length + b]);
-    toldOf(this.map.canvas).textContent = `${said}: “${this.sentences[a]}” and “${this.sentences[b]}”`;
+    const score = format(this.scores[a * this.sentences.length + b]);
+    this.map.details.textContent = `${score}: “${this.sentences[a]}” and “${this.sentences[b]}”`;
   }
 
   copyUnique() {
-    const dropped = new Set(this.clusters.flatMap((cluster) => cluster.slice(1)));
-    const kept = this.sentences.filter((_, place) => !dropped.has(place));
-    copy(kept.join("\n"), `${kept.length} sentences are copied.`);
+    const dropped = new Set(this.duplicates.flatMap((members) => members.slice(1)));
+    const unique = this.sentences.filter((_, index) => !dropped.has(index));
+    copy(unique.join("\n"), `${unique.length} sentences copied.`);
   }
 }
 
-// Each place that is not taken yet takes those after it that are at least so similar to it: so the
-// first of a group can stand for all of it. Larger groups first, and else in their order.
-export function grouped(count, scores, from) {
-  const taken = new Set();
+// Group indices: each ungrouped one takes all later ones that are similar to it, so that the first
+// can represent its group. Larger groups come first.
+function group(count, scores, threshold) {
+  const grouped = new Set();
   const groups = [];
   for (let i = 0; i < count; i += 1) {
-    if (taken.has(i)) continue;
-    const group = [i];
+    if (grouped.has(i)) continue;
+    const members = [i];
     for (let j = i + 1; j < count; j += 1) {
-      if (!taken.has(j) && scores[i * count + j] >= from) group.push(j);
+      if (!grouped.has(j) && scores[i * count + j] >= threshold) members.push(j);
     }
-    group.forEach((place) => taken.add(place));
-    groups.push(group);
+    members.forEach((index) => grouped.add(index));
+    groups.push(members);
   }
   return groups.sort((x, y) => y.length - x.length);
 }

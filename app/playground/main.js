@@ -1,19 +1,19 @@
-// The page: two tabs, and an address that holds what is typed, so that it can be shared.
+// The page: two tabs, and a URL fragment that holds the input, so that it can be shared.
 
-import { info, keepKey, Refused } from "./api.js";
+import { getInfo, RequestError, storeKey } from "./api.js";
+import { copy, find, toast } from "./common.js";
 import { ListTab } from "./list.js";
-import { copy, find, toast } from "./page.js";
 import { PairTab } from "./pair.js";
 
-const LONGEST_LINK = 8000; // characters; some programs cut what is longer
+const MAX_LINK = 8000; // characters; some programs truncate longer URLs
 
 const sections = { pair: find("#pair"), list: find("#list") };
-let tabs = null;
-let shown = "pair";
-let remembering = 0;
+let tabs = null; // set once the service has answered
+let current = "pair";
+let linkTimer = 0;
 
 function show(name, focus = false) {
-  shown = name;
+  current = name;
   for (const [other, section] of Object.entries(sections)) {
     const tab = find(`#tab-${other}`);
     section.hidden = other !== name;
@@ -22,26 +22,23 @@ function show(name, focus = false) {
     if (focus && other === name) tab.focus();
   }
   if (!tabs) return;
-  tabs[name].opened();
-  remember();
+  tabs[name].open();
+  updateUrl();
 }
 
-// After the #, which browsers do not send: what is typed does not get into anybody's log.
-function link() {
-  const fields = new URLSearchParams({ tab: shown, ...tabs[shown].fields() });
-  return `#${fields}`;
-}
+// Browsers do not send the fragment: the input does not appear in any log.
+const fragment = () => `#${new URLSearchParams({ tab: current, ...tabs[current].fields() })}`;
 
-// Not at every keystroke: a browser may let the address change only so often.
-function remember() {
-  clearTimeout(remembering);
-  remembering = setTimeout(() => {
-    const address = link();
-    history.replaceState(null, "", address.length <= LONGEST_LINK ? address : `#tab=${shown}`);
+// Delayed: browsers limit how often a page may change its URL.
+function updateUrl() {
+  clearTimeout(linkTimer);
+  linkTimer = setTimeout(() => {
+    const link = fragment();
+    history.replaceState(null, "", link.length <= MAX_LINK ? link : `#tab=${current}`);
   }, 400);
 }
 
-function recall() {
+function readUrl() {
   const fields = new URLSearchParams(location.hash.slice(1));
   const name = Object.hasOwn(sections, fields.get("tab")) ? fields.get("tab") : "pair";
   tabs[name].fill(fields);
@@ -49,28 +46,25 @@ function recall() {
 }
 
 function share() {
-  if (link().length > LONGEST_LINK) toast("This is too long for a link.");
-  else copy(new URL(link(), location.href).href, "The link is copied.");
+  const link = fragment();
+  if (link.length > MAX_LINK) toast("The input is too long for a link.");
+  else copy(new URL(link, location.href).href, "Link copied.");
 }
 
 async function start() {
-  const about = await info();
-  const size = `${about.latent_dims} latent variables of ${about.classes} classes`;
-  find("#model").textContent = `${about.model}, ${about.precision}: ${size}`;
-  find(".error", sections.pair).textContent = "";
-  tabs = { pair: new PairTab(about, remember), list: new ListTab(about, remember) };
-  for (const text of document.querySelectorAll("textarea")) text.disabled = false;
-  recall();
-}
-
-async function begin() {
   try {
-    await start();
+    const info = await getInfo();
+    const size = `${info.latent_dims} latent dims of ${info.classes} classes`;
+    find("#model").textContent = `${info.model}, ${info.precision}: ${size}`;
+    find(".error", sections.pair).textContent = "";
+    tabs = { pair: new PairTab(info, updateUrl), list: new ListTab(info, updateUrl) };
+    for (const text of document.querySelectorAll("textarea")) text.disabled = false;
+    readUrl();
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
+    if (!(error instanceof RequestError)) throw error;
     find("#key").hidden = error.status !== 401;
     find(".error", sections.pair).textContent = error.message;
-    if (error.retryAfter) setTimeout(begin, error.retryAfter * 1000);
+    if (error.retryAfter) setTimeout(start, error.retryAfter * 1000);
   }
 }
 
@@ -78,20 +72,20 @@ for (const name of Object.keys(sections)) {
   find(`#tab-${name}`).addEventListener("click", () => show(name));
 }
 find('[role="tablist"]').addEventListener("keydown", (event) => {
-  if (["ArrowLeft", "ArrowRight"].includes(event.key)) show(shown === "pair" ? "list" : "pair", true);
+  if (["ArrowLeft", "ArrowRight"].includes(event.key)) show(current === "pair" ? "list" : "pair", true);
 });
 for (const button of document.querySelectorAll(".share")) button.addEventListener("click", share);
 find("#key").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!keepKey(find("#key-value").value.trim())) {
-    toast("A key is plain ASCII without spaces.");
+  if (!storeKey(find("#key-value").value.trim())) {
+    toast("A key consists of ASCII characters without spaces.");
     return;
   }
   find("#key").hidden = true;
   find(".error", sections.pair).textContent = "";
-  if (tabs) tabs[shown].opened();
-  else begin();
+  if (tabs) tabs[current].open();
+  else start();
 });
-addEventListener("hashchange", () => tabs && recall());
+addEventListener("hashchange", () => tabs && readUrl());
 
-begin();
+start();

@@ -113,7 +113,7 @@ async def held(
 
     encoder.run = waiting  # type: ignore[method-assign]
     asked = asyncio.create_task(ask())
-    while not server._engine.batcher.flying:
+    while not server._engine.batcher.in_flight:
         await asyncio.sleep(0.01)
     return asked
 

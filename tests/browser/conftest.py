@@ -1,4 +1,4 @@
-"""A real browser on the playground of a real server."""
+"""The playground of a real server in a real browser."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ try:
 except ImportError:
     sync_playwright = None  # type: ignore[assignment]
 
-# As root, which containers are, Chromium has no sandbox; the rest keeps it from calling home.
+# Chromium has no sandbox as root, the usual user of containers; the rest stops background requests.
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,19 +28,19 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
-Opened = Callable[..., AbstractContextManager[Any]]
+OpenPage = Callable[..., AbstractContextManager[Any]]
 
 
 def _program() -> str | None:
-    """The system's Chromium; None for playwright's own, which it knows where to find."""
-    return next(filter(None, map(shutil.which, _NAMES)), None)
+    """Path of the system's Chromium; None for the one that playwright installed."""
+    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
-    # `make test-browser`, which installs one, is not content to skip.
+    # `make test-browser` installs a browser and must not skip.
     missing = pytest.fail if os.environ.get("BROWSER_REQUIRED") else pytest.skip
     if sync_playwright is None:
         missing("playwright is not installed: `make test-browser` installs it.")
@@ -55,59 +55,59 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="session")
 def default_store(browser: "Browser") -> Store:
-    """Where the default model is, which is asked for only if there is a browser to ask."""
+    """Store of the default model; depends on `browser` so that it is needed only with one."""
     return Store(default_root())
 
 
 @pytest.fixture(scope="session")
 def url(default_store: Store) -> Iterator[str]:
-    """A server of the default model."""
+    """URL of a server with the default model."""
     with serving(default_store, "default:int8", LATTEMIX_MAX_CHARACTERS="3000") as (_, url):
         yield url
 
 
 @pytest.fixture
-def opened(browser: "Browser") -> Opened:
-    """Opens a page, and at its end sees that it complained of nothing and asked nobody else."""
+def open_page(browser: "Browser") -> OpenPage:
+    """Open a page; on exit, check that it logged no errors and contacted no other host."""
 
     @contextmanager
-    def opened(
+    def open_page(
         url: str, expected: tuple[str, ...] = (), at: str = "", **context: Any
     ) -> "Iterator[Page]":
-        """`expected` are parts of what the console may say, and `at` is where a blank page goes."""
-        complaints: list[str] = []
-        asked: set[str] = set()
-        surroundings = browser.new_context(**context)
-        page = surroundings.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type != "log" else 0)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: asked.add("/".join(request.url.split("/")[:3])))
+        """Allow console messages with the parts in `expected`; `at` is the host of a blank page."""
+        messages: list[str] = []
+        hosts: set[str] = set()
+        browser_context = browser.new_context(**context)
+        page = browser_context.new_page()
+        page.on("console", lambda entry: messages.append(entry.text) if entry.type != "log" else 0)
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: (messages.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: hosts.add("/".join(request.url.split("/")[:3])))
         try:
             page.goto(url)
             yield page
         finally:
-            surroundings.close()
-        unexpected = [c for c in complaints if not any(part in c for part in expected)]
+            browser_context.close()
+        unexpected = [m for m in messages if not any(part in m for part in expected)]
         assert unexpected == []
-        assert asked == {"/".join((at or url).split("/")[:3])}
+        assert hosts == {"/".join((at or url).split("/")[:3])}
 
-    return opened
+    return open_page
 
 
 @pytest.fixture
-def pictured() -> "Callable[[Page, str], None]":
-    """Keeps a picture of a page for people to look at, in `build/screenshots`."""
+def screenshot() -> "Callable[[Page, str], None]":
+    """Save a screenshot in `build/screenshots`."""
 
-    def pictured(page: "Page", name: str) -> None:
+    def screenshot(page: "Page", name: str) -> None:
         directory = Path(__file__).parents[2] / "build" / "screenshots"
         directory.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=directory / f"{name}.png", full_page=True)
 
-    return pictured
+    return screenshot
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_proxy() -> None:
-    """The browser talks to this machine alone."""
+    """Connect to the local server directly."""
     os.environ["NO_PROXY"] = "127.0.0.1"

@@ -14,19 +14,19 @@ from model_store import Metric
 N, L, C = 3, 3, 4
 METRICS: tuple[Metric, ...] = get_args(Metric)
 DOTS: tuple[Metric, ...] = ("cosine", "bhattacharyya", "centred")
-CENTRE = np.full((L, C), 0.3, np.float32)  # no sentence is there: its squares do not add up to 1
+CENTRE = np.full((L, C), 0.3, np.float32)  # no sentence has it: its squares do not sum to 1
 
 every_metric = pytest.mark.parametrize("metric", METRICS)
 
 
 def to_mixtures(weights: np.ndarray) -> Mixtures:
-    """Non-negative weights, zeros and all, to distributions over the last axis."""
+    """Normalise non-negative weights over the last axis; all zeros become uniform."""
     weights = weights.astype(np.float64) + np.where(weights.sum(-1, keepdims=True) == 0, 1, 0)
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
 def some(count: int, latents: int = L, classes: int = C, seed: int = 0) -> Mixtures:
-    """Mixtures whose probabilities are of every magnitude."""
+    """Mixtures with probabilities of every magnitude."""
     exponents = np.random.default_rng(seed).uniform(-12, 0, (count, latents, classes))
     return to_mixtures(10**exponents)
 
@@ -36,7 +36,7 @@ def all_pairs(metric: Metric, a: Mixtures, b: Mixtures, centre: np.ndarray | Non
     return similarity(metric, repeated, tiled, centre).reshape(len(a), len(b))
 
 
-# Weights of 0 and of every magnitude, in decibels as it were: small ones are what can go wrong.
+# Weights of 0 and of every magnitude, in decibels: small ones are where precision is lost.
 mixtures = arrays(np.int64, (N, L, C), elements=st.integers(0, 120)).map(
     lambda level: to_mixtures(np.where(level > 0, 10 ** (level / 10 - 12), 0))
 )
@@ -44,22 +44,22 @@ mixtures = arrays(np.int64, (N, L, C), elements=st.integers(0, 120)).map(
 
 @every_metric
 @given(a=mixtures, b=mixtures)
-def test_order_does_not_matter(metric: Metric, a: Mixtures, b: Mixtures) -> None:
-    there, back = similarity(metric, a, b, CENTRE), similarity(metric, b, a, CENTRE)
-    np.testing.assert_allclose(there, back, atol=1e-12)
-    there, back = matrix(metric, a, b, CENTRE), matrix(metric, b, a, CENTRE)
-    np.testing.assert_allclose(there, back.T, atol=1e-6)
-    with_itself = matrix(metric, a, a, CENTRE)
-    np.testing.assert_array_equal(with_itself, with_itself.T)
+def test_similarity_is_symmetric(metric: Metric, a: Mixtures, b: Mixtures) -> None:
+    pairs, swapped = similarity(metric, a, b, CENTRE), similarity(metric, b, a, CENTRE)
+    np.testing.assert_allclose(pairs, swapped, atol=1e-12)
+    table, swapped_table = matrix(metric, a, b, CENTRE), matrix(metric, b, a, CENTRE)
+    np.testing.assert_allclose(table, swapped_table.T, atol=1e-6)
+    own_table = matrix(metric, a, a, CENTRE)
+    np.testing.assert_array_equal(own_table, own_table.T)
 
 
 @every_metric
 @given(a=mixtures)
-def test_nothing_is_closer_than_itself(metric: Metric, a: Mixtures) -> None:
+def test_similarity_to_itself_is_the_maximum(metric: Metric, a: Mixtures) -> None:
     best, tolerance = (0, 0) if metric == "l2" else (1, 1e-6)
-    for itself in (a, a.copy()):
-        pairs = similarity(metric, a, itself, CENTRE)
-        table = matrix(metric, a, itself, CENTRE)
+    for same in (a, a.copy()):
+        pairs = similarity(metric, a, same, CENTRE)
+        table = matrix(metric, a, same, CENTRE)
         for scores in (pairs, table.diagonal()):
             np.testing.assert_allclose(scores, best, rtol=0, atol=tolerance)
             assert not np.signbit(scores).any()  # 0, and not -0
@@ -67,7 +67,7 @@ def test_nothing_is_closer_than_itself(metric: Metric, a: Mixtures) -> None:
 
 @every_metric
 @given(a=mixtures, b=mixtures)
-def test_bounds(metric: Metric, a: Mixtures, b: Mixtures) -> None:
+def test_similarity_is_within_bounds(metric: Metric, a: Mixtures, b: Mixtures) -> None:
     low, high = {"centred": (-1, 1), "l2": (-np.sqrt(2 * L) - 1e-6, 0)}.get(metric, (0, 1))
     for scores in (similarity(metric, a, b, CENTRE), matrix(metric, a, b, CENTRE)):
         assert np.isfinite(scores).all()
@@ -76,24 +76,24 @@ def test_bounds(metric: Metric, a: Mixtures, b: Mixtures) -> None:
 
 @every_metric
 @given(a=mixtures, b=mixtures.map(lambda m: m[1:]))
-def test_all_with_all_is_every_pair(metric: Metric, a: Mixtures, b: Mixtures) -> None:
+def test_matrix_equals_similarity_of_all_pairs(metric: Metric, a: Mixtures, b: Mixtures) -> None:
     table = matrix(metric, a, b, CENTRE)
     assert (table.shape, table.dtype) == ((N, N - 1), np.float32)
     expected = all_pairs(metric, a, b, CENTRE)
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
-    # One with all is what ranking asks for.
+    # One with all, as in ranking.
     np.testing.assert_allclose(matrix(metric, a[:1], b, CENTRE), expected[:1], rtol=0, atol=1e-6)
     np.testing.assert_allclose(matrix(metric, a, b[:1], CENTRE), expected[:, :1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("latents", "classes"), [(128, 20), (16, 100), (256, 2)])
 @every_metric
-def test_all_with_all_is_every_pair_at_the_size_of_models(
+def test_matrix_equals_similarity_of_all_pairs_for_model_sizes(
     metric: Metric, latents: int, classes: int
 ) -> None:
     a = some(24, latents, classes)
-    a[1::2] = to_mixtures(a[1::2] > 0.1)  # sharp ones, most classes impossible
-    a[-1] = a[0] * (1 + 1e-6)  # and almost a twin
+    a[1::2] = to_mixtures(a[1::2] > 0.1)  # sharp, with most probabilities 0
+    a[-1] = a[0] * (1 + 1e-6)  # nearly equal to the first
     centre = np.sqrt(a).mean(axis=0)
     expected = all_pairs(metric, a, a, centre)
     for table in (matrix(metric, a, a, centre), matrix(metric, a, a.copy(), centre)):
@@ -101,7 +101,9 @@ def test_all_with_all_is_every_pair_at_the_size_of_models(
 
 
 @every_metric
-def test_blocks_do_not_show(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_block_size(
+    metric: Metric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = some(7), some(5, seed=1)
     pairs, table, own = (
         similarity(metric, a[:5], b, CENTRE),
@@ -109,7 +111,7 @@ def test_blocks_do_not_show(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> 
         matrix(metric, a, a, CENTRE),
     )
     monkeypatch.setattr(module, "_PAIR_BYTES", 2 * 8 * a[0].size)
-    monkeypatch.setattr(module, "_TABLE", 3)
+    monkeypatch.setattr(module, "_BLOCK_ROWS", 3)
     np.testing.assert_allclose(similarity(metric, a[:5], b, CENTRE), pairs, atol=1e-12)
     np.testing.assert_allclose(matrix(metric, a, b, CENTRE), table, atol=1e-6)
     np.testing.assert_allclose(matrix(metric, a, a, CENTRE), own, atol=1e-6)
@@ -118,28 +120,20 @@ def test_blocks_do_not_show(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(a=mixtures, b=mixtures)
-def test_js_is_scipys(a: Mixtures, b: Mixtures) -> None:
+def test_js_equals_scipy(a: Mixtures, b: Mixtures) -> None:
     distance = jensenshannon(a.astype(np.float64), b.astype(np.float64), axis=-1, base=2)  # [N, L]
     expected = 1 - np.square(np.nan_to_num(distance)).mean(axis=-1)
     np.testing.assert_allclose(similarity("js", a, b), expected, atol=1e-6)
 
 
 @given(a=mixtures, b=mixtures)
-def test_l2_is_numpys(a: Mixtures, b: Mixtures) -> None:
+def test_l2_equals_numpy(a: Mixtures, b: Mixtures) -> None:
     expected = -np.linalg.norm((a.astype(np.float64) - b).reshape(N, L * C), axis=-1)
     np.testing.assert_allclose(similarity("l2", a, b), expected, rtol=0, atol=1e-6)
 
 
-@given(a=mixtures, b=mixtures, c=mixtures)
-def test_the_root_of_js_divergence_is_a_metric(a: Mixtures, b: Mixtures, c: Mixtures) -> None:
-    def distance(x: Mixtures, y: Mixtures) -> np.ndarray:
-        return np.sqrt(1 - similarity("js", x, y))
-
-    assert (distance(a, c) <= distance(a, b) + distance(b, c) + 1e-6).all()
-
-
-def test_values_worked_out_by_hand() -> None:
-    # Two latent dims of two classes: one the same, one opposite.
+def test_hand_computed_values() -> None:
+    # Two latent dims with two classes: one equal, one opposite.
     a = np.array([[[1, 0], [1, 0]]], np.float32)
     b = np.array([[[1, 0], [0, 1]]], np.float32)
     expected = {"cosine": 0.5, "js": 0.5, "l2": -np.sqrt(2), "bhattacharyya": 0.5}
@@ -158,16 +152,16 @@ def test_centring_removes_what_all_sentences_share() -> None:
     assert similarity("centred", a, a, centre) == pytest.approx([1])
 
 
-def test_what_has_no_direction_is_like_nothing() -> None:
+def test_zero_vector_has_similarity_0() -> None:
     common = np.full((1, L, C), 1 / C, np.float32)
     assert similarity("centred", common, common, np.sqrt(common[0])) == [0]
     assert matrix("cosine", np.zeros_like(common), common) == [[0]]
 
 
 @every_metric
-def test_mixtures_rounded_to_half_precision(metric: Metric) -> None:
+def test_half_precision_mixtures(metric: Metric) -> None:
     exact = some(8, 128, 20)
-    rounded = exact.astype(np.float16)  # rows no longer add up to 1, and much became 0
+    rounded = exact.astype(np.float16)  # rows no longer sum to 1, and small values are 0
     centre = np.full((128, 20), 0.1, np.float32)
     table = matrix(metric, rounded.astype(np.float32), rounded.astype(np.float32), centre)
     np.testing.assert_array_equal(table, matrix(metric, rounded, rounded.copy(), centre))
@@ -176,7 +170,7 @@ def test_mixtures_rounded_to_half_precision(metric: Metric) -> None:
 
 
 @every_metric
-def test_no_sentences(metric: Metric) -> None:
+def test_empty_input_gives_empty_scores(metric: Metric) -> None:
     none, one = np.empty((0, L, C), np.float32), some(1)
     assert similarity(metric, none, none, CENTRE).shape == (0,)
     assert matrix(metric, none, one, CENTRE).shape == (0, 1)
@@ -185,32 +179,32 @@ def test_no_sentences(metric: Metric) -> None:
         assert vectors(metric, none, CENTRE).shape == (0, L * C)
 
 
-def test_pairs_have_two_sentences() -> None:
+def test_rejects_sides_of_different_length() -> None:
     with pytest.raises(ValueError, match="2 sentences cannot be paired with 3"):
         similarity("cosine", some(2), some(3))
 
 
 @pytest.mark.parametrize("metric", DOTS)
 @given(a=mixtures, b=mixtures)
-def test_dot_products_of_vectors_are_similarities(metric: Metric, a: Mixtures, b: Mixtures) -> None:
+def test_dot_product_of_vectors_equals_similarity(metric: Metric, a: Mixtures, b: Mixtures) -> None:
     x, y = vectors(metric, a, CENTRE), vectors(metric, b, CENTRE)  # [N, L*C] each
     np.testing.assert_allclose((x * y).sum(axis=-1), similarity(metric, a, b, CENTRE), atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(x, axis=-1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("metric", sorted(set(METRICS) - set(DOTS)))
-def test_other_metrics_have_no_vectors(metric: Metric) -> None:
+def test_rejects_vectors_of_other_metrics(metric: Metric) -> None:
     with pytest.raises(MetricError, match=f"Metric '{metric}' is not a dot product"):
         vectors(metric, some(1))
 
 
 @pytest.mark.parametrize("compare", [similarity, matrix])
-def test_centred_without_a_centre_is_refused(compare) -> None:
+def test_rejects_centred_without_a_centre(compare) -> None:
     with pytest.raises(MetricError, match="needs a model that carries a centre; this one does not"):
         compare("centred", some(1), some(1))
 
 
-def test_mixtures_are_left_as_they_were() -> None:
+def test_does_not_modify_its_input() -> None:
     a, b = some(2), some(2, seed=1)
     before = a.copy(), b.copy()
     for metric in METRICS:

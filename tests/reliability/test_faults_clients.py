@@ -249,7 +249,7 @@ def test_clients_that_vanish_leave_nothing_behind(open_settings: Settings, when:
         eventually(lambda: not engine._requests and not server.server_state.connections)
         release.set()
         similar(url)
-        eventually(lambda: not engine.batcher.flying)
+        eventually(lambda: not engine.batcher.in_flight)
         found = counted(url)
         assert found.total("lattemix_queue_sentences") == found.total("lattemix_queue_tokens") == 0
         assert found.total("lattemix_requests_total", "/embed", "499") == arrived

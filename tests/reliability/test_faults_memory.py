@@ -65,7 +65,7 @@ def test_a_tokenizer_that_fails_fails_that_request_only(
                 assert "dog" not in caplog.text
         similar(url)
         engine = server._engine
-        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
+        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
         assert counted(url).total("lattemix_requests_total", "/embed", str(status)) == 1
 
 

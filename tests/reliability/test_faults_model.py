@@ -54,7 +54,7 @@ def test_what_would_end_a_thread_fails_its_requests_and_the_thread_goes_on(
 
     run(scenario)
     assert all(thread.is_alive() for thread in engine.batcher.threads)
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
     assert engine.batcher._running == 0
 
 
@@ -82,14 +82,14 @@ def test_a_batch_that_cannot_be_taken_fails_what_waits(
 
     run(scenario)
     assert fault.__name__ in caplog.text
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
     engine: Engine, gated: Gated, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(sentences: object) -> None:
+    def full(*arguments: object) -> None:
         raise fault
 
     async def scenario() -> None:
@@ -103,7 +103,7 @@ def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
         assert len((await engine.encode(["a dog", "a sea"], trace())).mixtures) == 2
 
     run(scenario)
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
 def poison(encoder: Encoder, guilty: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_what_is_too_much_is_refused_and_all_else_answered(
         similar(url)  # at once, since all are answered
         found = counted(url)
         engine = server._engine
-        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
+        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
     refused = [answer for answer in answers if answer.status_code == 429]
     assert len(asked) > len(refused) > len(asked) / 4
     for answer in refused:

@@ -1,4 +1,4 @@
-"""An engine whose model can be held up, watched and made to fail."""
+"""An engine whose model can be paused, recorded and made to fail."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ Batch = list[list[int]]
 
 
 class Gated(Encoder):
-    """A real encoder whose runs can be held up, watched and made to fail."""
+    """A real encoder whose runs wait for `gate`, are recorded in `batches`, and fail on request."""
 
     def __init__(self, artifact: Artifact, **options: int) -> None:
         self.gate = threading.Event()
@@ -29,9 +29,9 @@ class Gated(Encoder):
         self.fails: Callable[[Batch], bool] = lambda batch: False
         self.artifact = artifact
         super().__init__(artifact, provider="cpu", **options)
-        self.overhead = 4.0  # whatever was measured
-        self.parallel = 1  # one batch after the other, so that what waits can be seen
-        self.batches.clear()  # of the warm-up
+        self.overhead = 4.0  # instead of the measured one
+        self.parallel = 1  # batches run one after the other, so that tests can inspect the queue
+        self.batches.clear()  # from the warm-up
 
     def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
         ids = [tokens.ids for tokens in batch]
@@ -69,7 +69,7 @@ async def until(condition: Callable[[], object]) -> None:
 async def held(
     engine: Engine, gated: Gated, text: str = "nobody likes cold coffee"
 ) -> asyncio.Task:
-    """A request whose batch is being run, and will be until the gate opens."""
+    """Start a request whose batch runs until the gate opens."""
     gated.gate.clear()
     gated.began.clear()
     task = asyncio.create_task(engine.encode([text], trace()))

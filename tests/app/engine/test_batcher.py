@@ -1,4 +1,4 @@
-"""Batches that fail."""
+"""Batches: shared sentences, withdrawn requests and failures."""
 
 import asyncio
 import threading
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from app.engine import Engine
 from app.engine import batcher as batcher_module
-from app.engine.queue import Ticket
+from app.engine.batcher import _Batch
+from app.engine.queue import Sentence, Submission
 from app.observe import Metrics
 from app.settings import Settings
 from lattemix.encoder import Encoder
@@ -19,10 +20,75 @@ from lattemix.session import Session
 from tests.app.engine.conftest import Gated, held, run, trace, until
 
 
-def test_a_batch_that_fails_is_tried_in_parts(engine: Engine, gated: Gated) -> None:
+def test_does_not_compute_sentences_of_a_cancelled_request(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
-        gated.fails = lambda batch: len(batch) > 2  # as where memory is short
+        cancelled = asyncio.create_task(engine.encode(["a dog", "a man"], trace()))
+        stays = asyncio.create_task(engine.encode(["a man"], trace()))
+        await until(lambda: engine.queue.sentences == 2)
+        cancelled.cancel()
+        await until(lambda: engine.queue.sentences == 1)  # another request waits for "a man"
+        gated.gate.set()
+        await first
+        await stays
+        assert sum(map(len, gated.batches)) == 2
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+    run(scenario)
+
+
+def test_request_joins_a_running_batch_whose_request_was_cancelled(
+    engine: Engine, gated: Gated
+) -> None:
+    async def scenario() -> None:
+        first = await held(engine, gated, "a dog")
+        first.cancel()
+        await asyncio.wait({first})
+        again = asyncio.create_task(engine.encode(["a dog"], trace()))
+        await until(
+            lambda: (
+                engine.batcher.in_flight
+                and next(iter(engine.batcher.in_flight.values())).submissions
+            )
+        )
+        gated.gate.set()
+        assert len((await again).mixtures) == 1
+        assert len(gated.batches) == 1
+
+    run(scenario)
+
+
+def test_drops_a_batch_cancelled_before_it_runs(
+    engine: Engine, gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = engine.batcher._begin
+
+    async def scenario() -> None:
+        cancelled = asyncio.create_task(engine.encode(["a dog"], trace()))
+        taken, proceed = threading.Event(), threading.Event()
+
+        def delayed(batch: list[Sentence]) -> _Batch:
+            taken.set()
+            assert proceed.wait(10)
+            return begin(batch)
+
+        monkeypatch.setattr(engine.batcher, "_begin", delayed)
+        await until(taken.is_set)
+        cancelled.cancel()  # after its batch was taken, before it runs
+        await asyncio.wait({cancelled})
+        proceed.set()
+        await until(lambda: not engine.batcher.in_flight)
+        assert gated.batches == []
+        assert len((await engine.encode(["a dog"], trace())).mixtures) == 1
+
+    run(scenario)
+
+
+def test_retries_a_failed_batch_in_halves(engine: Engine, gated: Gated) -> None:
+    async def scenario() -> None:
+        first = await held(engine, gated)
+        gated.fails = lambda batch: len(batch) > 2  # as when memory is short
         many = asyncio.create_task(engine.encode(["a dog", "a man", "a sea", "a ball"], trace()))
         await until(lambda: engine.queue.sentences == 4)
         gated.gate.set()
@@ -35,7 +101,7 @@ def test_a_batch_that_fails_is_tried_in_parts(engine: Engine, gated: Gated) -> N
     run(scenario)
 
 
-def test_a_sentence_that_fails_fails_alone(
+def test_failing_sentence_fails_only_its_own_request(
     engine: Engine, gated: Gated, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -52,12 +118,12 @@ def test_a_sentence_that_fails_fails_alone(
             await bad
         assert "out of memory" in caplog.text
         gated.fails = lambda batch: False
-        await engine.encode(["a sea"], trace())  # the engine goes on
+        await engine.encode(["a sea"], trace())  # the engine still works
 
     run(scenario)
 
 
-def test_a_fault_of_our_own_does_not_end_the_engine(
+def test_thread_survives_an_internal_error(
     gated: Gated,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +195,7 @@ def test_non_finite_mixture_fails_its_sentence_and_is_not_cached(
     engine.close()
 
 
-def test_a_broken_model_is_not_run_for_those_who_have_their_answer(
+def test_logs_one_traceback_per_failed_batch(
     engine: Engine, gated: Gated, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -143,8 +209,8 @@ def test_a_broken_model_is_not_run_for_those_who_have_their_answer(
             await waits
         with pytest.raises(InferenceError):
             await first
-        await until(lambda: not engine.batcher.flying)
-        # One traceback for the batch that was held, one for this one, and not one per sentence.
+        await until(lambda: not engine.batcher.in_flight)
+        # One for the paused batch and one for this one, not one per sentence.
         assert caplog.text.count("Traceback") == 2
 
     run(scenario)
@@ -158,17 +224,17 @@ def test_request_fails_when_one_of_its_batches_fails_and_another_succeeds_at_the
     poison = gated.tokenize(["a sea"])[0].ids
     gated.fails = lambda batch: poison in batch
     succeeded = threading.Event()
-    finish = batcher_module.finish
+    complete = batcher_module.complete
 
-    def reluctant_to_fail(tickets: Iterable[Ticket], error: Exception | None = None) -> None:
+    def delay_failure(submissions: Iterable[Submission], error: Exception | None = None) -> None:
         if error is None:
-            finish(tickets)
+            complete(submissions)
             succeeded.set()
         else:
             succeeded.wait(0.5)  # let the success overtake the failure, if it can
-            finish(tickets, error)
+            complete(submissions, error)
 
-    monkeypatch.setattr(batcher_module, "finish", reluctant_to_fail)
+    monkeypatch.setattr(batcher_module, "complete", delay_failure)
     monkeypatch.setattr(engine.batcher.queue, "_token_budget", 1)  # one sentence per batch
 
     async def scenario() -> None:

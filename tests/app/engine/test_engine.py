@@ -1,4 +1,4 @@
-"""What the engine computes, for whom, and how often."""
+"""Mixtures, cache, trace and metrics of the engine."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tests.app.engine.conftest import Gated, held, run, trace, until
 from tests.conftest import SENTENCES
 
 
-def test_answers_are_those_of_the_encoder(engine: Engine, encoder: Encoder) -> None:
+def test_encodes_like_the_encoder(engine: Engine, encoder: Encoder) -> None:
     async def scenario() -> None:
         found = await engine.encode([*SENTENCES, "dog " * 20, SENTENCES[0]], trace())
         expected = encoder.encode([*SENTENCES, "dog " * 20, SENTENCES[0]])
@@ -26,7 +26,7 @@ def test_answers_are_those_of_the_encoder(engine: Engine, encoder: Encoder) -> N
     run(scenario)
 
 
-def test_answers_do_not_depend_on_who_else_asks(engine: Engine, gated: Gated) -> None:
+def test_mixtures_do_not_depend_on_the_batch(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         together = [asyncio.create_task(engine.encode([text], trace())) for text in SENTENCES[:9]]
@@ -34,7 +34,7 @@ def test_answers_do_not_depend_on_who_else_asks(engine: Engine, gated: Gated) ->
         gated.gate.set()
         await first
         rows = [(await task).mixtures[0] for task in together]
-        assert max(map(len, gated.batches)) > 1  # they did share batches
+        assert max(map(len, gated.batches)) > 1  # requests shared a batch
         alone = Encoder(gated.artifact, provider="cpu")
         for text, row in zip(SENTENCES, rows, strict=False):
             np.testing.assert_allclose(row, alone.encode([text]).mixtures[0], atol=1e-6)
@@ -42,9 +42,9 @@ def test_answers_do_not_depend_on_who_else_asks(engine: Engine, gated: Gated) ->
     run(scenario)
 
 
-def test_batches_run_side_by_side(gated: Gated, settings: Settings) -> None:
+def test_runs_batches_in_parallel(gated: Gated, settings: Settings) -> None:
     gated.parallel = 3
-    gated.overhead = 0.0  # so that only what is of the same length shares a batch
+    gated.overhead = 0.0  # so that only sentences of equal length share a batch
     engine = Engine(gated, settings)
     gated.gate.clear()
 
@@ -61,14 +61,14 @@ def test_batches_run_side_by_side(gated: Gated, settings: Settings) -> None:
     engine.close()
 
 
-def test_a_sentence_in_flight_is_computed_once(engine: Engine, gated: Gated) -> None:
+def test_computes_a_sentence_in_flight_once(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated, "a dog is running outside")
         again = [
             asyncio.create_task(engine.encode(["a dog is running outside", "A DOG"], trace()))
             for _ in range(3)
         ]
-        await until(lambda: engine.queue.sentences == 1)  # "a dog"; the other is being computed
+        await until(lambda: engine.queue.sentences == 1)  # "a dog"; the other is running
         gated.gate.set()
         answers = [await first, *[await task for task in again]]
         for answer in answers:
@@ -78,7 +78,7 @@ def test_a_sentence_in_flight_is_computed_once(engine: Engine, gated: Gated) -> 
     run(scenario)
 
 
-def test_what_is_remembered_is_not_computed_again(engine: Engine, gated: Gated) -> None:
+def test_does_not_recompute_cached_sentences(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         once, twice = trace(), trace()
         first = await engine.encode(SENTENCES[:3], once)
@@ -92,17 +92,7 @@ def test_what_is_remembered_is_not_computed_again(engine: Engine, gated: Gated) 
     run(scenario)
 
 
-def test_what_is_remembered_leaves_no_trace_in_the_queue(engine: Engine) -> None:
-    async def scenario() -> None:
-        await engine.encode(["a dog"], trace())
-        for _ in range(10):
-            await engine.encode(["a dog"], trace())
-        assert len(engine.queue._turns) <= 1  # what is left of the first is swept at the next batch
-
-    run(scenario)
-
-
-def test_nothing_is_remembered_without_memory_for_it(gated: Gated, settings: Settings) -> None:
+def test_caches_nothing_when_cache_bytes_is_0(gated: Gated, settings: Settings) -> None:
     engine = Engine(gated, settings.model_copy(update={"cache_bytes": 0}))
 
     async def scenario() -> None:
@@ -114,12 +104,12 @@ def test_nothing_is_remembered_without_memory_for_it(gated: Gated, settings: Set
     engine.close()
 
 
-def test_cutting_the_other_side_is_another_sentence(engine: Engine, gated: Gated) -> None:
+def test_caches_each_truncation_side_separately(engine: Engine, gated: Gated) -> None:
     text = "a man " + "dog " * 20 + "sea"
 
     async def scenario() -> None:
-        right = await engine.encode([text], trace(), cut="right")
-        left = await engine.encode([text], trace(), cut="left")
+        right = await engine.encode([text], trace(), side="right")
+        left = await engine.encode([text], trace(), side="left")
         assert (right.tokens, right.truncated) == (left.tokens, left.truncated) == ([25], [True])
         a, b = (batch[0] for batch in gated.batches)
         assert len(a) == len(b) == 16
@@ -131,7 +121,7 @@ def test_cutting_the_other_side_is_another_sentence(engine: Engine, gated: Gated
     run(scenario)
 
 
-def test_a_long_text_is_refused_where_it_may_not_be_cut(engine: Engine, gated: Gated) -> None:
+def test_rejects_a_long_text_without_truncate(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         with pytest.raises(TooLongError, match="has 22 tokens, more than the 16") as caught:
             await engine.encode(["a", "dog " * 20], trace(), truncate=False)
@@ -141,7 +131,7 @@ def test_a_long_text_is_refused_where_it_may_not_be_cut(engine: Engine, gated: G
     run(scenario)
 
 
-def test_an_empty_text_is_named(engine: Engine) -> None:
+def test_names_the_index_of_an_empty_text(engine: Engine) -> None:
     async def scenario() -> None:
         with pytest.raises(EmptyTextError) as caught:
             await engine.encode(["a", " "], trace())
@@ -150,7 +140,7 @@ def test_an_empty_text_is_named(engine: Engine) -> None:
     run(scenario)
 
 
-def test_the_trace_says_where_the_time_went(engine: Engine, gated: Gated) -> None:
+def test_trace_records_the_stages(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         noted = trace()
@@ -168,7 +158,7 @@ def test_the_trace_says_where_the_time_went(engine: Engine, gated: Gated) -> Non
     run(scenario)
 
 
-def test_metrics_see_every_batch(
+def test_metrics_count_every_batch(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float, ...]] = []
@@ -185,7 +175,7 @@ def test_metrics_see_every_batch(
     assert seen[0][3] > 0
 
 
-def test_work_beside_the_model_does_not_wait_for_it(engine: Engine, gated: Gated) -> None:
+def test_runs_large_jobs_in_a_thread_while_the_model_is_busy(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         assert await engine.compute(lambda: threading.current_thread().name, 32) != "MainThread"
@@ -196,7 +186,7 @@ def test_work_beside_the_model_does_not_wait_for_it(engine: Engine, gated: Gated
     run(scenario)
 
 
-def test_batches_side_by_side_take_the_time_of_the_clock(gated: Gated, settings: Settings) -> None:
+def test_trace_counts_parallel_batches_as_elapsed_time(gated: Gated, settings: Settings) -> None:
     gated.parallel = 3
     gated.overhead = 0.0
     engine = Engine(gated, settings)
@@ -216,7 +206,7 @@ def test_batches_side_by_side_take_the_time_of_the_clock(gated: Gated, settings:
     engine.close()
 
 
-def test_only_what_was_computed_is_counted(engine: Engine, gated: Gated) -> None:
+def test_trace_counts_no_tokens_for_a_withdrawn_request(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         noted = trace()

@@ -1,24 +1,43 @@
+import asyncio
 import random
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.queue import Queue, Sentence
+from app.engine.queue import Queue, Sentence, Submission
 from lattemix.tokenization import Tokens
+
+LOOP = asyncio.new_event_loop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _close_loop() -> Iterator[None]:
+    yield
+    LOOP.close()
 
 
 def sentences(*lengths: int) -> list[Sentence]:
     return [Sentence(Tokens([1] * length, length), b"") for length in lengths]
 
 
+def submit(queue: Queue, added: Sequence[Sentence]) -> Submission:
+    """Queue sentences together."""
+    submission = Submission(LOOP)
+    for sentence in added:
+        submission.append(sentence)
+    queue.add(submission, list(added))
+    return submission
+
+
 def lengths(batch: list[Sentence]) -> list[int]:
     return sorted(map(len, batch))
 
 
-def test_a_batch_takes_what_is_of_similar_length() -> None:
+def test_batches_sentences_of_similar_length() -> None:
     queue = Queue(1000, overhead=8)
-    queue.add(sentences(100, 10, 11, 95, 9, 50))
+    submit(queue, sentences(100, 10, 11, 95, 9, 50))
     assert lengths(queue.take()) == [9, 10, 11]
     assert lengths(queue.take()) == [50]
     assert lengths(queue.take()) == [95, 100]
@@ -27,112 +46,110 @@ def test_a_batch_takes_what_is_of_similar_length() -> None:
 
 @pytest.mark.parametrize(
     ("overhead", "expected"),
-    # A token costs (overhead + 10) / 10 in the one batch and (overhead + 40) / 30 in the other.
+    # The cost per token is (overhead + 10) / 10 for the first alone, (overhead + 40) / 30 for both.
     [(0, [[10], [20]]), (4, [[10], [20]]), (6, [[10, 20]]), (1000, [[10, 20]])],
 )
-def test_padding_is_weighed_against_what_a_batch_costs(
-    overhead: float, expected: list[list[int]]
-) -> None:
+def test_weighs_padding_against_overhead(overhead: float, expected: list[list[int]]) -> None:
     queue = Queue(1000, overhead=overhead)
-    queue.add(sentences(10, 20))
+    submit(queue, sentences(10, 20))
     assert [lengths(queue.take()) for _ in expected] == expected
 
 
-def test_a_better_fit_further_on_is_found() -> None:
-    # A token costs 1.10 with the first alone, 1.14 with the second and 1.05 with all of them.
+def test_finds_the_best_batch_beyond_a_worse_one() -> None:
+    # The cost per token is 1.10 for the first alone, 1.14 for two and 1.05 for all.
     queue = Queue(1000, overhead=1)
-    queue.add(sentences(10, 12, 12, 12, 12))
+    submit(queue, sentences(10, 12, 12, 12, 12))
     assert lengths(queue.take()) == [10, 12, 12, 12, 12]
 
 
-def test_a_batch_stays_within_the_budget_padding_included() -> None:
+def test_batch_with_padding_fits_the_budget() -> None:
     queue = Queue(30)
-    queue.add(sentences(*[10] * 7))
+    submit(queue, sentences(*[10] * 7))
     assert [len(queue.take()) for _ in range(4)] == [3, 3, 1, 0]
 
 
-def test_padding_to_multiples_counts_against_the_budget() -> None:
+def test_batch_padded_to_multiples_fits_the_budget() -> None:
     queue = Queue(32, padded=lambda length: -(-length // 8) * 8)
-    queue.add(sentences(*[7] * 9))
+    submit(queue, sentences(*[7] * 9))
     assert [len(queue.take()) for _ in range(4)] == [4, 4, 1, 0]
 
 
-def test_a_sentence_longer_than_the_budget_has_a_batch_of_its_own() -> None:
+def test_sentence_over_the_budget_gets_its_own_batch() -> None:
     queue = Queue(30)
-    queue.add(sentences(50, 50))
+    submit(queue, sentences(50, 50))
     assert [len(queue.take()) for _ in range(3)] == [1, 1, 0]
 
 
-def test_a_small_request_does_not_wait_for_all_of_a_large_one() -> None:
+def test_small_request_overtakes_a_large_one() -> None:
     queue = Queue(40)
     large, small = sentences(*[20] * 100), sentences(5)
-    queue.add(large)
+    submit(queue, large)
     assert set(queue.take()) <= set(large)
-    queue.add(small)
+    submit(queue, small)
     first, second = queue.take(), queue.take()
-    assert small[0] in [*first, *second]  # at most one batch comes before its turn
+    assert small[0] in [*first, *second]  # at most one batch before its turn
 
 
-def test_a_large_request_does_not_wait_for_all_the_small_ones_that_come_after_it() -> None:
+def test_large_request_is_not_starved_by_newer_small_ones() -> None:
     queue = Queue(20)
     large = sentences(*[20] * 100)
-    queue.add(large)
+    submit(queue, large)
     missing = set(large)
     for _ in range(2 * len(large)):  # half of the turns are its own
         for _ in range(3):
-            queue.add(sentences(5))
+            submit(queue, sentences(5))
         missing -= set(queue.take())
     assert not missing
-    assert queue.sentences > 0  # others wait, which came later
+    assert queue.sentences > 0  # newer ones still wait
 
 
-def test_no_request_waits_for_what_was_before_it_more_than_twice() -> None:
+def test_wait_is_at_most_twice_the_queue_at_arrival() -> None:
     queue = Queue(20)
     chance = random.Random(0)
     turns = 0
-    due: dict[Sentence, int] = {}  # by which turn each is to have been taken
+    due: dict[Sentence, int] = {}  # latest turn of each
     for _ in range(2000):
         if queue.sentences < 500:
             added = sentences(*[20] * chance.choice([1, 1, 1, 1, 2, 9, 64]))
-            queue.add(added)
+            submit(queue, added)
             for sentence in added:
                 due[sentence] = turns + 2 * queue.sentences
-        for sentence in queue.take():  # one a turn
+        for sentence in queue.take():  # one per turn
             assert turns <= due.pop(sentence)
         turns += 1
-    assert max(due.values()) > turns  # it was full to the end
+    assert max(due.values()) > turns  # the queue stayed full
 
 
-def test_ahead_of_a_newcomer_is_a_turn_of_everyone_and_as_much_of_the_oldest() -> None:
+def test_tokens_ahead_is_one_turn_of_each_and_as_much_of_the_oldest() -> None:
     queue = Queue(40)
-    assert queue.ahead == 0
-    queue.add(sentences(5, 6))
-    assert queue.ahead == 11  # all there is
+    assert queue.tokens_ahead == 0
+    submit(queue, sentences(5, 6))
+    assert queue.tokens_ahead == 11  # the whole queue
     large = sentences(*[20] * 100)
-    queue.add(large)
-    assert queue.ahead == 2 * (11 + 40)
-    queue.add(sentences(30))
-    assert queue.ahead == 2 * (11 + 40 + 30)
+    submit(queue, large)
+    assert queue.tokens_ahead == 2 * (11 + 40)
+    submit(queue, sentences(30))
+    assert queue.tokens_ahead == 2 * (11 + 40 + 30)
     for sentence in large[:99]:
         queue.discard(sentence)
-    assert queue.ahead == queue.tokens == 11 + 20 + 30
+    assert queue.tokens_ahead == queue.tokens == 11 + 20 + 30
     while queue.take():
         pass
-    assert queue.ahead == 0
+    assert queue.tokens_ahead == 0
 
 
 def test_requests_share_a_batch() -> None:
     queue = Queue(100)
     requests = [sentences(8), sentences(8), sentences(8)]
     for request in requests:
-        queue.add(request)
+        submit(queue, request)
     assert set(queue.take()) == {request[0] for request in requests}
 
 
-def test_what_nobody_wants_any_more_is_not_taken() -> None:
+def test_does_not_take_discarded_sentences() -> None:
     queue = Queue(100)
     kept, dropped = sentences(5, 5)
-    queue.add([dropped, kept])
+    submit(queue, [dropped, kept])
     queue.discard(dropped)
     queue.discard(dropped)
     assert (queue.sentences, queue.tokens) == (1, 5)
@@ -145,11 +162,11 @@ def test_what_nobody_wants_any_more_is_not_taken() -> None:
     st.integers(0, 50),
     st.randoms(use_true_random=False),
 )
-def test_every_sentence_is_taken_once_within_the_budget(
+def test_takes_every_sentence_once_within_the_budget(
     requests: list[list[int]], budget: int, overhead: int, chance: random.Random
 ) -> None:
     queue = Queue(budget, overhead=overhead)
-    waiting: dict[Sentence, None] = {}  # a set would have them in another order each time
+    waiting: dict[Sentence, None] = {}  # not a set, for a reproducible order
     taken: list[Sentence] = []
 
     def take() -> bool:
@@ -160,8 +177,8 @@ def test_every_sentence_is_taken_once_within_the_budget(
 
     for request in requests:
         new = sentences(*request)
-        shared = [sentence for sentence in waiting if queue.waits(sentence)]
-        queue.add([*new, *chance.sample(shared, min(len(shared), 2))])
+        shared = [sentence for sentence in waiting if sentence in queue]
+        submit(queue, [*new, *chance.sample(shared, min(len(shared), 2))])
         for sentence in new:
             if chance.random() < 0.2:
                 queue.discard(sentence)
@@ -173,16 +190,27 @@ def test_every_sentence_is_taken_once_within_the_budget(
         pass
     assert len(taken) == len(set(taken))
     assert set(taken) == set(waiting)
-    assert (queue.sentences, queue.tokens, queue.ahead) == (0, 0, 0)
-    assert not queue._turns
-    assert not queue._came
+    assert (queue.sentences, queue.tokens, queue.tokens_ahead) == (0, 0, 0)
+    assert not queue._rotation
+    assert not queue._by_age
 
 
-def test_a_sentence_may_be_taken_in_the_turn_of_everyone_who_wants_it() -> None:
+def test_takes_a_shared_sentence_at_the_first_turn_of_any_request() -> None:
     queue = Queue(20)
     large = sentences(*range(10, 20))
-    queue.add(large)
-    queue.add([large[-1]])  # which would be the last
+    submit(queue, large)
+    submit(queue, [large[-1]])  # the last of the large request
     assert queue.sentences == 10
     assert large[-1] in [*queue.take(), *queue.take()]
-    assert (queue.sentences, len(queue._turns)) == (8, 1)
+    assert (queue.sentences, len(queue._rotation)) == (8, 1)
+
+
+def test_withdrawn_request_has_no_turn_and_leaves_shared_sentences() -> None:
+    queue = Queue(20)
+    own, shared, other = sentences(10, 11, 12)
+    withdrawn = submit(queue, [own, shared])
+    submit(queue, [shared, other])
+    assert queue.withdraw(withdrawn) == [own]
+    assert (queue.sentences, queue.tokens, queue.tokens_ahead) == (2, 23, 23)
+    assert [queue.take(), queue.take(), queue.take()] == [[shared], [other], []]
+    assert not queue._rotation

@@ -1,14 +1,14 @@
-"""A small service under observation."""
+"""A small service behind the middleware."""
 
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
@@ -58,14 +58,6 @@ def service() -> FastAPI:
         request.state.trace.error_type = "Timeout"
         return JSONResponse({}, 503)
 
-    @app.get("/stream")
-    async def stream() -> StreamingResponse:
-        async def parts() -> AsyncIterator[bytes]:
-            for part in (b"one ", b"two ", b"three"):
-                yield part
-
-        return StreamingResponse(parts())
-
     return app
 
 
@@ -76,7 +68,7 @@ def client(metrics: Metrics) -> Iterator[TestClient]:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    """The fields of the one line that was logged."""
+    """Fields of the only log line."""
     (record,) = [record for record in caplog.records if record.name == "lattemix"]
     assert record.getMessage() == "request"
     fields: dict[str, Any] = {**record.fields, "level": record.levelname}  # type: ignore[attr-defined]
@@ -84,18 +76,18 @@ def logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
 
 
 def counted(metrics: Metrics) -> set[tuple[str, str, str]]:
-    """Path, method and status of the requests that were counted."""
-    found = re.findall(
+    """Path, method and status of the counted requests."""
+    matches = re.findall(
         r'lattemix_requests_total\{method="(.*?)",path="(.*?)",status="(.*?)"\} 1\.0',
         metrics.render().decode(),
     )
-    return {(path, method, status) for method, path, status in found}
+    return {(path, method, status) for method, path, status in matches}
 
 
 def drive(
     app: ASGIApp, incoming: list[Message] | None = None, **scope: object
 ) -> list[dict[str, Any]]:
-    """Call the application as a server would, and return what it sent."""
+    """Call the application as a server does, and return its messages."""
     sent: list[dict[str, Any]] = []
     messages = iter(incoming or [{"type": "http.request", "body": b"", "more_body": False}])
 

@@ -11,8 +11,8 @@ NAMES = ("lattemix", "uvicorn", "uvicorn.error", "uvicorn.access", "opentelemetr
 
 
 @pytest.fixture(autouse=True)
-def _loggers_as_they_were() -> Iterator[None]:
-    """What `configure` does is for a process; the other tests share this one."""
+def _restore_loggers() -> Iterator[None]:
+    """`configure` changes the loggers of the process, which other tests share."""
     loggers = [logging.getLogger(name) for name in NAMES]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
@@ -21,13 +21,13 @@ def _loggers_as_they_were() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def say(message: str = "request", name: str = "lattemix", **fields: object) -> None:
+def log(message: str = "request", name: str = "lattemix", **fields: object) -> None:
     logging.getLogger(name).info(message, extra={"fields": fields})
 
 
-def test_a_text_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_format(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", "text")
-    say(id="a-1", path="/v1/{name}", status=200, ms=12.3)
+    log(id="a-1", path="/v1/{name}", status=200, ms=12.3)
     output = capsys.readouterr()
     assert output.out == ""
     time, rest = output.err.split(" ", 1)
@@ -35,14 +35,14 @@ def test_a_text_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert rest == "INFO request id=a-1 path=/v1/{name} status=200 ms=12.3\n"
 
 
-def test_times_are_utc() -> None:
+def test_time_is_utc() -> None:
     record = logging.makeLogRecord({"msg": "x", "created": 1_795_000_000.1239, "levelname": "INFO"})
     assert logs.TextFormatter().format(record) == "2026-11-18T11:06:40.123Z INFO x"
 
 
-def test_a_json_line_has_the_same_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_format(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", "json")
-    say(id="a-1", path="/embed", status=200, ms=12.3)
+    log(id="a-1", path="/embed", status=200, ms=12.3)
     (line,) = capsys.readouterr().err.splitlines()
     event = json.loads(line)
     assert event.pop("time").endswith("Z")
@@ -73,9 +73,11 @@ def test_a_json_line_has_the_same_fields(capsys: pytest.CaptureFixture[str]) -> 
         ("café", '"café"'),
     ],
 )
-def test_odd_values_are_quoted(value: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quotes_values_with_special_characters(
+    value: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     logs.configure("info", "text")
-    say(path=value)
+    log(path=value)
     assert capsys.readouterr().err.partition("request ")[2] == f"path={shown}\n"
 
 
@@ -83,7 +85,7 @@ FORGED = "/\n2026-11-16T13:00:00.123Z INFO request status=200\r\x85\u2028\x0b\x1
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_value_message_or_exception_forges_a_line(
+def test_no_value_message_or_exception_can_forge_a_line(
     form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure("info", form)
@@ -107,9 +109,9 @@ def test_no_value_message_or_exception_forges_a_line(
         assert any(line.startswith("    ValueError: /") for line in lines)
 
 
-def test_the_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_respects_the_level(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("warning", "text")
-    say()
+    log()
     logging.getLogger("lattemix").warning("careful")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("Z WARNING careful")
@@ -118,21 +120,21 @@ def test_the_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.endswith("Z DEBUG detail\n")
 
 
-def test_uvicorn_speaks_through_the_same_formatter_but_logs_no_requests(
+def test_formats_uvicorn_errors_and_drops_its_access_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     logs.configure("info", "json")
-    say("Exception in ASGI application\n", "uvicorn.error")
-    say('"GET /?q=secret HTTP/1.1" 200', "uvicorn.access")
+    log("Exception in ASGI application\n", "uvicorn.error")
+    log('"GET /?q=secret HTTP/1.1" 200', "uvicorn.access")
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "Exception in ASGI application"
-    # This is how uvicorn asks whether it should make such lines at all.
+    # uvicorn checks this before it formats access lines.
     assert not logging.getLogger("uvicorn.access").hasHandlers()
 
 
-def test_configuring_twice_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_configuring_twice_does_not_duplicate_lines(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", "text")
     logs.configure("info", "text")
-    say("once")
-    say("once", "uvicorn.error")
+    log("once")
+    log("once", "uvicorn.error")
     assert capsys.readouterr().err.count("once") == 2

@@ -8,7 +8,7 @@ from app.observe.metrics import CONTENT_TYPE
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every sample as a scraper reads it, by name and labels."""
+    """All samples, by name and labels, as a scraper reads them."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(metrics.render().decode())
@@ -20,26 +20,26 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return samples(metrics)[f"lattemix_{name}", tuple(sorted(labels.items()))]
 
 
-def busy() -> Trace:
+def failed_trace() -> Trace:
     return Trace(
         "id", 0.001, 0.2, 0.03, sentences=5, tokens=40, cached=2, truncated=1, error_type="Backend"
     )
 
 
-def test_every_metric_is_there_and_of_its_kind() -> None:
+def test_names_and_types_of_all_metrics() -> None:
     metrics = Metrics()
-    metrics.observe_request("/embed", "POST", 424, 0.25, busy())
+    metrics.observe_request("/embed", "POST", 424, 0.25, failed_trace())
     metrics.observe_batch(3, 40, 64, 0.03)
     metrics.observe_failure("nonfinite")
     metrics.describe("default", "int8", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
-    # The parser takes `_total` off a counter; the library adds a `_created` gauge to each.
-    kinds = {
+    # The parser strips `_total` from counters; the library adds a `_created` gauge to each.
+    types = {
         family.name.removeprefix("lattemix_"): family.type
         for family in families
         if not family.name.endswith("_created") and family.name.startswith("lattemix_")
     }
-    assert kinds == {
+    assert types == {
         "requests": "counter",
         "request_seconds": "histogram",
         "stage_seconds": "histogram",
@@ -61,10 +61,10 @@ def test_every_metric_is_there_and_of_its_kind() -> None:
     }
 
 
-def test_a_request_is_counted() -> None:
+def test_counts_requests() -> None:
     metrics = Metrics()
     for _ in range(2):
-        metrics.observe_request("/embed", "POST", 424, 0.25, busy())
+        metrics.observe_request("/embed", "POST", 424, 0.25, failed_trace())
     assert value(metrics, "requests_total", path="/embed", method="POST", status="424") == 2
     assert value(metrics, "request_seconds_count", path="/embed") == 2
     assert value(metrics, "request_seconds_sum", path="/embed") == pytest.approx(0.5)
@@ -78,7 +78,7 @@ def test_a_request_is_counted() -> None:
     assert [value(metrics, f"{name}_total") for name in names] == [10, 80, 2, 4, 6]
 
 
-def test_a_stage_that_was_skipped_has_no_time() -> None:
+def test_skips_stages_without_time() -> None:
     metrics = Metrics()
     metrics.observe_request("/embed", "POST", 200, 0.01, Trace("id", 0.001, sentences=1, cached=1))
     stages = {dict(labels).get("stage") for name, labels in samples(metrics) if "stage" in name}
@@ -86,14 +86,14 @@ def test_a_stage_that_was_skipped_has_no_time() -> None:
     assert not any("rejected_total" in name for name, _ in samples(metrics))
 
 
-def test_an_unfinished_trace_is_counted_all_the_same() -> None:
+def test_counts_an_incomplete_trace() -> None:
     metrics = Metrics()
     metrics.observe_request("/embed", "POST", 500, 0.01, Trace("id", sentences=0, cached=3))
     assert value(metrics, "cache_misses_total") == 0
     assert value(metrics, "cache_hits_total") == 3
 
 
-def test_a_batch_is_counted_by_size_fill_and_time() -> None:
+def test_counts_batches_by_size_fill_and_time() -> None:
     metrics = Metrics()
     metrics.observe_batch(sentences=3, tokens=48, padded_tokens=64, seconds=0.03)
     assert value(metrics, "batch_sentences_sum") == 3
@@ -104,7 +104,7 @@ def test_a_batch_is_counted_by_size_fill_and_time() -> None:
     assert value(metrics, "batch_seconds_sum") == 0.03
 
 
-def test_batches_may_be_counted_from_several_threads() -> None:
+def test_counts_batches_from_several_threads() -> None:
     metrics = Metrics()
 
     def work() -> None:
@@ -119,7 +119,7 @@ def test_batches_may_be_counted_from_several_threads() -> None:
     assert value(metrics, "batch_tokens_sum") == 4000
 
 
-def test_gauges_are_read_when_they_are_rendered() -> None:
+def test_reads_gauges_when_rendering() -> None:
     metrics, queue = Metrics(), [3.0, 40.0, 1e6]
     metrics.watch(lambda: queue[0], lambda: queue[1], lambda: queue[2])
     names = ("queue_sentences", "queue_tokens", "cache_bytes")
@@ -128,27 +128,27 @@ def test_gauges_are_read_when_they_are_rendered() -> None:
     assert [value(metrics, name) for name in names] == [0, 1, 2]
 
 
-def test_info_says_what_runs() -> None:
+def test_info_has_model_and_version_labels() -> None:
     metrics = Metrics()
     metrics.describe("default", "int8", "cpu", "1.2.3")
     labels = {"model": "default", "precision": "int8", "provider": "cpu", "version": "1.2.3"}
     assert value(metrics, "info", **labels) == 1
 
 
-def test_the_process_is_measured_too() -> None:
+def test_includes_process_metrics() -> None:
     families = {f.name: f for f in text_string_to_metric_families(Metrics().render().decode())}
     for name in ("process_resident_memory_bytes", "process_start_time_seconds"):
         (sample,) = families[name].samples
         assert sample.value > 0
 
 
-def test_two_services_in_one_process_do_not_share_counts() -> None:
+def test_services_in_one_process_have_separate_metrics() -> None:
     first, second = Metrics(), Metrics()
     first.observe_batch(1, 1, 1, 0.1)
     assert value(first, "batch_sentences_count") == 1
     assert value(second, "batch_sentences_count") == 0
 
 
-def test_the_content_type_is_the_format_that_is_rendered() -> None:
+def test_content_type_matches_the_rendered_format() -> None:
     assert CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
     assert Metrics().render().startswith(b"# HELP ")

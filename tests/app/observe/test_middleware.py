@@ -1,4 +1,4 @@
-"""What is noted of a request that is answered."""
+"""Ids, headers, log lines and counts of answered requests."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from tests.app.observe.conftest import COUNTS, TIMES, counted, drive, logged, se
 
 
 @pytest.mark.parametrize("sent", ["a", "A-z_0.9", "x" * 128])
-def test_a_harmless_request_id_is_kept(
+def test_keeps_a_safe_request_id(
     client: TestClient, caplog: pytest.LogCaptureFixture, sent: str
 ) -> None:
     response = client.post("/embed/x", headers={"x-request-id": sent})
@@ -25,7 +25,7 @@ def test_a_harmless_request_id_is_kept(
 @pytest.mark.parametrize(
     "sent", [b"", b"x" * 129, b"a b", b"a\nb", b"a\r\nset-cookie: x", b"a\n", b"<a>", b"\xe9"]
 )
-def test_any_other_request_id_is_replaced(
+def test_replaces_an_unsafe_request_id(
     metrics: Metrics, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     start, _ = drive(Observe(service(), metrics), headers=[(b"x-request-id", sent)])
@@ -39,7 +39,7 @@ def test_new_request_ids_differ(client: TestClient) -> None:
     assert first != second
 
 
-def test_an_answer_says_what_it_took(client: TestClient) -> None:
+def test_response_headers_hold_times_and_counts(client: TestClient) -> None:
     headers = client.post("/embed/x").headers
     assert [headers[name] for name in TIMES] == ["1.234", "500.0", "2000.0"]
     assert [headers[name] for name in COUNTS] == ["40", "2"]
@@ -48,13 +48,13 @@ def test_an_answer_says_what_it_took(client: TestClient) -> None:
     assert headers["content-type"] == "application/json"
 
 
-def test_an_answer_without_sentences_says_less(client: TestClient) -> None:
+def test_response_without_sentences_has_no_stage_headers(client: TestClient) -> None:
     headers = client.get("/health").headers
     assert "x-total-time" in headers
     assert not headers.keys() & {*TIMES, *COUNTS}
 
 
-def test_the_total_time_is_measured(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
+def test_measures_the_total_time(metrics: Metrics, caplog: pytest.LogCaptureFixture) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.05)
         await send({"type": "http.response.start", "status": 204})
@@ -67,7 +67,7 @@ def test_the_total_time_is_measured(metrics: Metrics, caplog: pytest.LogCaptureF
     assert logged(caplog)["ms"] >= until_start + 50
 
 
-def test_a_request_is_logged_and_counted_by_its_route(
+def test_logs_and_counts_by_route(
     client: TestClient, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.post("/embed/private", headers={"x-request-id": "a"})
@@ -91,7 +91,7 @@ def test_a_request_is_logged_and_counted_by_its_route(
     assert b"lattemix_tokens_total 40.0" in metrics.render()
 
 
-def test_unknown_paths_and_methods_make_no_new_series(
+def test_unknown_paths_and_methods_create_no_time_series(
     client: TestClient, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.get("/" + "a" * 200)
@@ -106,7 +106,7 @@ def test_unknown_paths_and_methods_make_no_new_series(
     assert b"aaa" not in metrics.render()
 
 
-def test_a_newline_in_a_path_forges_no_line(
+def test_newline_in_a_path_cannot_forge_a_log_line(
     client: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.get("/x%0a2026-11-16T13:00:00.123Z%20INFO%20request%20status=200")
@@ -116,7 +116,7 @@ def test_a_newline_in_a_path_forges_no_line(
     assert r'path="/x\n2026-11-16T13:00:00.123Z INFO request status=200" status=404' in line
 
 
-def test_no_sentence_key_or_query_is_logged_or_counted(
+def test_logs_and_counts_no_text_key_or_query(
     client: TestClient, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     headers = {"authorization": "Bearer secret", "cookie": "secret", "x-request-id": "secret sign"}
@@ -136,14 +136,14 @@ def test_no_sentence_key_or_query_is_logged_or_counted(
         ("/nowhere", 404, "INFO"),
     ],
 )
-def test_levels(
+def test_log_level_by_route_and_status(
     client: TestClient, caplog: pytest.LogCaptureFixture, path: str, status: int, level: str
 ) -> None:
     assert client.get(path).status_code == status
     assert logged(caplog)["level"] == level
 
 
-def test_an_error_type_is_logged_and_counted(
+def test_logs_and_counts_the_error_type(
     client: TestClient, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.get("/late")

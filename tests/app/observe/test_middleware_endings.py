@@ -1,4 +1,4 @@
-"""However a request ends, it is recorded, and nothing is changed."""
+"""Requests that end by errors, disconnects or cancellation are recorded and passed on unchanged."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from app.observe.logs import TextFormatter
 from tests.app.observe.conftest import LEAVING, counted, drive, logged, service
 
 
-def test_an_exception_is_recorded_and_goes_on(
+def test_records_and_reraises_an_exception(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
@@ -29,7 +29,7 @@ def test_an_exception_is_recorded_and_goes_on(
     assert "a secret sentence" not in TextFormatter().format(caplog.records[-1])
 
 
-def test_the_answer_to_an_exception_carries_its_id(
+def test_error_response_has_the_request_id(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = service()
@@ -42,7 +42,7 @@ def test_the_answer_to_an_exception_carries_its_id(
         TestClient(app).get("/metrics")
 
 
-def test_an_exception_after_the_answer_began_keeps_its_status(
+def test_exception_after_the_response_started_keeps_its_status(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +55,7 @@ def test_an_exception_after_the_answer_began_keeps_its_status(
     assert (fields["status"], fields["fault"]) == (200, "RuntimeError")
 
 
-def test_no_answer_at_all_is_a_fault(metrics: Metrics) -> None:
+def test_missing_response_counts_as_500(metrics: Metrics) -> None:
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
         pass
 
@@ -63,7 +63,7 @@ def test_no_answer_at_all_is_a_fault(metrics: Metrics) -> None:
     assert counted(metrics) == {("other", "POST", "500")}
 
 
-def test_a_client_that_leaves_before_its_answer_is_499(
+def test_disconnect_before_the_response_is_499(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def patient(scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +76,7 @@ def test_a_client_that_leaves_before_its_answer_is_499(
     assert counted(metrics) == {("other", "POST", "499")}
 
 
-def test_a_client_that_leaves_while_it_sends_is_499_and_no_fault(
+def test_disconnect_while_sending_the_body_is_499_and_no_error(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ClientDisconnect):
@@ -86,7 +86,7 @@ def test_a_client_that_leaves_while_it_sends_is_499_and_no_fault(
     assert b"lattemix_rejected_total{" not in metrics.render()
 
 
-def test_an_answer_to_a_client_that_has_left_does_not_count(metrics: Metrics) -> None:
+def test_response_after_a_disconnect_is_499(metrics: Metrics) -> None:
     async def polite(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -94,11 +94,11 @@ def test_an_answer_to_a_client_that_has_left_does_not_count(metrics: Metrics) ->
         await send({"type": "http.response.body"})
 
     start, _ = drive(Observe(polite, metrics), LEAVING)
-    assert start["status"] == 400  # passed on: the server knows what to do with it
+    assert start["status"] == 400  # passed on to the server
     assert counted(metrics) == {("other", "POST", "499")}
 
 
-def test_a_server_that_cannot_send_means_that_the_client_left(
+def test_oserror_of_send_is_a_disconnect(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def receive() -> Message:
@@ -113,7 +113,7 @@ def test_a_server_that_cannot_send_means_that_the_client_left(
     assert logged(caplog)["status"] == 499
 
 
-def test_an_oserror_of_our_own_is_not_the_clients(metrics: Metrics) -> None:
+def test_oserror_of_the_application_is_500(metrics: Metrics) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise FileNotFoundError("model.onnx")
 
@@ -122,7 +122,7 @@ def test_an_oserror_of_our_own_is_not_the_clients(metrics: Metrics) -> None:
     assert counted(metrics) == {("other", "POST", "500")}
 
 
-def test_a_client_that_leaves_after_its_answer_began_keeps_its_status(metrics: Metrics) -> None:
+def test_disconnect_after_the_response_started_keeps_its_status(metrics: Metrics) -> None:
     async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await receive()
@@ -132,7 +132,7 @@ def test_a_client_that_leaves_after_its_answer_began_keeps_its_status(metrics: M
     assert counted(metrics) == {("other", "POST", "200")}
 
 
-def test_a_cancelled_request_is_recorded_and_stays_cancelled(
+def test_records_and_propagates_cancellation(
     metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def forever(scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,7 +153,7 @@ def test_a_cancelled_request_is_recorded_and_stays_cancelled(
     assert counted(metrics) == {("other", "GET", "499")}
 
 
-def test_a_stream_passes_piece_by_piece(metrics: Metrics) -> None:
+def test_passes_a_stream_on_without_buffering(metrics: Metrics) -> None:
     seen: list[int] = []
 
     async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,17 +172,11 @@ def test_a_stream_passes_piece_by_piece(metrics: Metrics) -> None:
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
     asyncio.run(Observe(streaming, metrics)(scope, receive, send))
-    assert seen == [1, 2, 3]  # each was on its way before the next was made
+    assert seen == [1, 2, 3]  # each was sent before the next was produced
     assert [message.get("body") for message in sent] == [None, b"a", b"b", b""]
 
 
-def test_a_streamed_answer_is_whole(client: TestClient) -> None:
-    response = client.get("/stream")
-    assert response.text == "one two three"
-    assert "x-request-id" in response.headers
-
-
-def test_the_applications_own_message_is_left_alone(metrics: Metrics) -> None:
+def test_does_not_modify_the_applications_message(metrics: Metrics) -> None:
     message: Message = {"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]}
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,7 +189,7 @@ def test_the_applications_own_message_is_left_alone(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
-def test_other_scopes_pass_untouched(metrics: Metrics, kind: str) -> None:
+def test_passes_other_scopes_unchanged(metrics: Metrics, kind: str) -> None:
     passed: list[tuple[Scope, Receive, Send]] = []
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -212,7 +206,7 @@ def test_other_scopes_pass_untouched(metrics: Metrics, kind: str) -> None:
     assert passed == [({"type": kind}, receive, send)]
 
 
-def test_state_of_the_lifespan_is_kept(metrics: Metrics) -> None:
+def test_keeps_the_lifespan_state(metrics: Metrics) -> None:
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["state"]["pool"] == 1
         assert isinstance(scope["state"]["trace"], Trace)

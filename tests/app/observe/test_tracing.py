@@ -56,7 +56,9 @@ def named(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
-def test_a_request_is_a_server_span(client: TestClient, exporter: InMemorySpanExporter) -> None:
+def test_exports_a_request_as_a_server_span(
+    client: TestClient, exporter: InMemorySpanExporter
+) -> None:
     client.post("/similarity?q=secret", headers={"x-request-id": "a"})
     span = named(exporter)["POST /similarity"]
     assert span.kind is SpanKind.SERVER
@@ -72,7 +74,7 @@ def test_a_request_is_a_server_span(client: TestClient, exporter: InMemorySpanEx
     }
 
 
-def test_stages_are_children_laid_end_to_end(
+def test_stages_are_consecutive_child_spans(
     client: TestClient, exporter: InMemorySpanExporter
 ) -> None:
     client.post("/similarity")
@@ -92,7 +94,9 @@ def test_stages_are_children_laid_end_to_end(
     assert 0 < request.end_time - began < 60 * 10**9
 
 
-def test_the_parent_is_the_clients(client: TestClient, exporter: InMemorySpanExporter) -> None:
+def test_uses_the_clients_trace_as_parent(
+    client: TestClient, exporter: InMemorySpanExporter
+) -> None:
     client.post("/similarity", headers={"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"})
     span = named(exporter)["POST /similarity"]
     assert f"{span.context.trace_id:032x}" == TRACE_ID
@@ -100,19 +104,19 @@ def test_the_parent_is_the_clients(client: TestClient, exporter: InMemorySpanExp
     assert f"{span.parent.span_id:016x}" == PARENT_ID
 
 
-def test_a_parent_that_is_not_sampled_is_followed(
+def test_does_not_export_if_the_parent_is_not_sampled(
     client: TestClient, exporter: InMemorySpanExporter
 ) -> None:
     client.post("/similarity", headers={"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-00"})
     assert named(exporter) == {}
 
 
-def test_a_broken_parent_is_ignored(client: TestClient, exporter: InMemorySpanExporter) -> None:
+def test_ignores_an_invalid_parent(client: TestClient, exporter: InMemorySpanExporter) -> None:
     client.post("/similarity", headers={"traceparent": "00-zz-1-01"})
     assert named(exporter)["POST /similarity"].parent is None
 
 
-def test_only_our_own_failures_are_errors(
+def test_only_server_errors_set_the_error_status(
     client: TestClient, exporter: InMemorySpanExporter
 ) -> None:
     client.get("/broken")
@@ -126,7 +130,7 @@ def test_only_our_own_failures_are_errors(
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """A collector's base URL, and what it was sent."""
+    """Base URL of a collector, and the requests it received."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     received: list[tuple[str, bytes]] = []
 
@@ -152,7 +156,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[tuple
 @pytest.mark.parametrize(
     ("base", "expected"), [("", "/v1/traces"), ("/", "/v1/traces"), ("/otlp/", "/otlp/v1/traces")]
 )
-def test_spans_reach_a_collector_when_we_close(
+def test_close_exports_the_remaining_spans(
     collector: tuple[str, list[tuple[str, bytes]]], base: str, expected: str
 ) -> None:
     endpoint, received = collector
@@ -168,7 +172,7 @@ def test_spans_reach_a_collector_when_we_close(
     assert names == {"POST /similarity", "tokenization", "inference"}
 
 
-def test_the_processs_own_provider_is_left_alone(
+def test_does_not_set_the_global_provider(
     collector: tuple[str, list[tuple[str, bytes]]],
 ) -> None:
     before = api.get_tracer_provider()
@@ -177,7 +181,7 @@ def test_the_processs_own_provider_is_left_alone(
     assert not isinstance(before, TracerProvider)
 
 
-def test_without_the_extra_the_user_is_told_what_to_install(
+def test_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
@@ -188,13 +192,13 @@ def test_without_the_extra_the_user_is_told_what_to_install(
     )
 
 
-def test_an_endpoint_without_a_scheme_is_refused() -> None:
+def test_rejects_an_endpoint_without_a_scheme() -> None:
     with pytest.raises(LatteMixError, match="LATTEMIX_OTLP_ENDPOINT is the collector's base URL"):
         start("localhost:4318", "1")
 
 
-def test_nothing_of_opentelemetry_is_loaded_unless_asked_for() -> None:
-    # A fresh interpreter, and without FastAPI: newer ones import OpenTelemetry's API themselves.
+def test_does_not_import_opentelemetry_unless_tracing_is_on() -> None:
+    # In a new interpreter without FastAPI, which may import OpenTelemetry itself.
     code = """
 import app.observe, sys
 print(*[name for name in sys.modules if name.split(".")[0] == "opentelemetry"])

@@ -1,4 +1,4 @@
-"""Whether the engine is ready, and how it ends."""
+"""Readiness, draining and shutdown of the engine."""
 
 import asyncio
 import threading
@@ -15,21 +15,21 @@ from tests.app.engine.conftest import Gated, held, run, trace, until
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asks the model every time, and does not wait for it."""
-    monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
+    """Probe the model every time, with a short timeout."""
+    monkeypatch.setattr(engine_module, "_RECENT_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "_TIMEOUT_SECONDS", 0.01)
 
 
-def test_ready_asks_the_model(
+def test_check_probes_the_model_without_recent_success(
     engine: Engine, gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         await engine.check()
-        assert gated.batches == []  # the warm-up has just shown it
-        monkeypatch.setattr(engine_module, "_FRESH_SECONDS", 0.0)
+        assert gated.batches == []  # the warm-up succeeded just now
+        monkeypatch.setattr(engine_module, "_RECENT_SECONDS", 0.0)
         await engine.check()
         await engine.check()
-        assert len(gated.batches) == 2  # nothing is remembered here
+        assert len(gated.batches) == 2  # probes are not cached
         gated.fails = lambda batch: True
         with pytest.raises(InferenceError):
             await engine.check()
@@ -37,7 +37,7 @@ def test_ready_asks_the_model(
     run(scenario)
 
 
-def test_a_failure_makes_ready_ask_again(engine: Engine, gated: Gated) -> None:
+def test_check_probes_the_model_after_a_failure(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         gated.fails = lambda batch: True
         with pytest.raises(InferenceError):
@@ -51,12 +51,12 @@ def test_a_failure_makes_ready_ask_again(engine: Engine, gated: Gated) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_model_that_hangs_is_not_ready(engine: Engine, gated: Gated) -> None:
+def test_check_fails_when_the_model_hangs(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         with pytest.raises(UnavailableError, match="has not answered"):
             await engine.check()
-        assert engine.queue.sentences == 0  # the question is withdrawn
+        assert engine.queue.sentences == 0  # the probe is withdrawn
         gated.gate.set()
         await first
 
@@ -64,7 +64,9 @@ def test_a_model_that_hangs_is_not_ready(engine: Engine, gated: Gated) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_full_queue_that_hangs_is_not_ready(gated: Gated, settings: Settings) -> None:
+def test_check_fails_when_the_model_hangs_and_the_queue_is_full(
+    gated: Gated, settings: Settings
+) -> None:
     engine = Engine(gated, settings.model_copy(update={"max_sentences": 2}))
 
     async def scenario() -> None:
@@ -81,7 +83,7 @@ def test_a_full_queue_that_hangs_is_not_ready(gated: Gated, settings: Settings) 
     engine.close()
 
 
-def test_draining_is_not_ready_but_still_answers(engine: Engine) -> None:
+def test_check_fails_while_draining_but_requests_are_served(engine: Engine) -> None:
     async def scenario() -> None:
         engine.draining = True
         with pytest.raises(UnavailableError, match="stopping"):
@@ -91,7 +93,7 @@ def test_draining_is_not_ready_but_still_answers(engine: Engine) -> None:
     run(scenario)
 
 
-def test_stopping_gives_up_what_waits_and_takes_no_more(engine: Engine, gated: Gated) -> None:
+def test_stop_fails_requests_in_flight_and_rejects_new_ones(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         waits = asyncio.create_task(engine.encode(["a dog"], trace()))
@@ -106,19 +108,19 @@ def test_stopping_gives_up_what_waits_and_takes_no_more(engine: Engine, gated: G
     run(scenario)
 
 
-def test_closing_ends_the_threads(gated: Gated, settings: Settings) -> None:
+def test_close_ends_all_threads(gated: Gated, settings: Settings) -> None:
     before = set(threading.enumerate())
     engine = Engine(gated, settings)
-    run(lambda: engine.encode(["a dog " * 99] * 9, trace()))  # enough to need threads for
-    assert len(set(threading.enumerate()) - before) >= 3  # the model's, the tokenizer's, the pool's
+    run(lambda: engine.encode(["a dog " * 99] * 9, trace()))  # too large to be inline
+    assert len(set(threading.enumerate()) - before) >= 3  # model, tokenizer, pool
     engine.close()
     assert set(threading.enumerate()) <= before
 
 
-def test_a_model_that_hangs_does_not_keep_the_process(
+def test_close_does_not_wait_for_a_model_that_hangs(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(engine_module, "_TIMEOUT_SECONDS", 0.01)
     engine = Engine(gated, settings)
 
     async def scenario() -> None:

@@ -1,0 +1,88 @@
+// Shared by both tabs: elements, number formats, copying, and requests that follow the input.
+
+import { RequestError } from "./api.js";
+
+export const find = (selector, parent = document) => parent.querySelector(selector);
+
+// Create an element with properties and children. Strings become text nodes, never markup.
+export function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+export const format = (value, digits = 3) => value.toFixed(digits).replace("-", "−");
+
+export const formatSigned = (value) => (value < 0 ? "" : "+") + format(value);
+
+// Unicode characters, as Python counts them; JavaScript's string indices count UTF-16 units.
+export const characters = (text) => Array.from(text);
+
+export const shorten = (text, limit = 60) => {
+  const all = characters(text);
+  return all.length > limit ? `${all.slice(0, limit - 1).join("")}…` : text;
+};
+
+export function toast(message) {
+  find("#toast").textContent = message;
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => (find("#toast").textContent = ""), 3000);
+}
+
+export async function copy(text, confirmation) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(confirmation);
+  } catch {
+    toast("The browser does not allow this page to copy.");
+  }
+}
+
+// Runs a tab's comparison when its input changes; a new run aborts the previous one.
+export class LiveResults {
+  // `compare(signal)` returns whether there are results to show.
+  constructor(section, compare) {
+    this.section = section;
+    this.compare = compare;
+    this.error = find(".error", section);
+    this.results = find(".results", section);
+  }
+
+  schedule(milliseconds = 250) {
+    this.restart();
+    this.timer = setTimeout(() => this.run(), milliseconds);
+  }
+
+  async run() {
+    this.restart();
+    const { signal } = (this.controller = new AbortController());
+    try {
+      const complete = await this.compare(signal);
+      if (signal.aborted) return;
+      this.error.textContent = "";
+      this.results.hidden = !complete;
+    } catch (error) {
+      if (signal.aborted) return;
+      this.fail(error);
+    }
+    this.section.removeAttribute("aria-busy");
+  }
+
+  // Abort the previous run and show that results are outdated.
+  restart() {
+    clearTimeout(this.timer);
+    this.controller?.abort();
+    this.section.setAttribute("aria-busy", "true");
+  }
+
+  fail(error) {
+    this.results.hidden = true;
+    if (!(error instanceof RequestError)) throw error;
+    this.error.textContent = error.message;
+    if (error.status === 401) {
+      find("#key").hidden = false;
+      find("#key-value").focus();
+    }
+    if (error.retryAfter) this.schedule(error.retryAfter * 1000);
+  }
+}
