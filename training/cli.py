@@ -209,10 +209,10 @@ def evaluate(
     report = evaluation.run()
     tables.show(report)
     if out:
-        from training.evaluate.plots import draw
+        from training.plots import draw_evaluation
 
         tables.write(report, out)
-        draw(report, out)
+        draw_evaluation(report, out)
     if record:
         precision = artifact.manifest.precision if artifact else "fp32"
         record_scores(report, evaluation.directories[0], precision)
@@ -230,7 +230,7 @@ def words(
     """Measure what a backbone's layers know of words: similarity, analogies, categories."""
     from training.cache import VectorCache
     from training.evaluate import tables
-    from training.evaluate.word_report import measure_words
+    from training.evaluate.words import measure_words
 
     report = measure_words(backbone, layer or (), data, VectorCache(cache, cache_gb))
     tables.show(report)
@@ -258,9 +258,9 @@ def reproduce(
     check_corpus(corpus or (), column or ())
     from training.cache import VectorCache
     from training.evaluate import tables
-    from training.paper.plots import draw_layers
     from training.paper.published import PublishedTable
     from training.paper.reproduce import Reproduction
+    from training.plots import draw_layers
 
     comparison = Reproduction(
         PublishedTable.load(table),

@@ -15,23 +15,20 @@ from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
 from training import backbones
 from training.cache import VectorCache
-from training.card import FILE as CARD
-from training.card import card
 from training.commands import export_commands
 from training.corpus import Corpus, prepare
 from training.device import Workers
-from training.evaluate import measure
-from training.evaluate.report import MEAN, Report
+from training.evaluate.report import MEAN_POOLING, Report
+from training.evaluate.scorers import BackboneScorer, evaluate
 from training.evaluate.sets import Pairs
-from training.events import require_tensorboard
 from training.interrupt import ignore_signals
 from training.meanings import meanings
-from training.monitor import LOG, collapse, read_log
+from training.monitor import LOG, collapse, read_log, require_tensorboard
 from training.output import STATE, exclusive, saved_step
 from training.pipeline import Encoded, make_head
 from training.readers import STDIN, read
 from training.recipe import Recipe
-from training.report import verdict, write_report
+from training.report import verdict, write_card, write_report
 from training.weighting import check_learnable
 
 
@@ -150,8 +147,8 @@ class Job:
 
     def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> Report:
         sample = encoded.corpus.head(STATISTICS_SENTENCES)
-        measured = measure.Encoded(encoded.backbone, self.cache, [head], True, sample)
-        return measure.measure([dev], [measured], head.spec.recommended_metric)
+        scorer = BackboneScorer(encoded.backbone, self.cache, [head], True, sample)
+        return evaluate([dev], [scorer], head.spec.recommended_metric)
 
     def _finish(self, head: Head, encoded: Encoded, results: Report | None) -> None:
         """Leave everything in `out`; the head last, since where there is one a run is done."""
@@ -171,12 +168,10 @@ class Job:
         """The card and the report."""
         licence = self.licence or "not stated"
         tables = results.tables()[:2] if results else []
-        scores = "\n\n".join(table.markdown for table in tables)
-        text = card(head, self.out.name, licence, scores)
-        (self.out / CARD).write_text(text, encoding="utf-8")
+        write_card(self.out, head, licence, tables)
         has_classes = head.spec.model == "categorical"
         usage = head.class_usage(encoded.sample(self.recipe)) if has_classes else None
-        pooled = results.values(MEAN, results.sets[0].name)[0] if results else None
+        pooled = results.values(MEAN_POOLING, results.sets[0].name)[0] if results else None
         log = read_log(self.out / LOG)
         write_report(self.out, head, licence, log, usage, tables, pooled)
 

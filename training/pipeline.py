@@ -15,8 +15,8 @@ from training.batches import Batches
 from training.cache import VectorCache
 from training.checkpoint import Run
 from training.corpus import SHARD_SENTENCES, Corpus
-from training.dev import DevScore
 from training.device import Workers
+from training.evaluate.scorers import DevScore
 from training.evaluate.sets import Pairs
 from training.probes import probes_for
 from training.progress import progress_bar

@@ -19,8 +19,8 @@ from lattemix.build.head import Head
 from model_store import Store
 from tests.conftest import SENTENCES
 from training import cli
-from training.curves import pictures
 from training.monitor import Monitor
+from training.plots import run_plots
 
 TINY = ["--latent-dims", "4", "--classes", "5", "--max-tokens", "16", "--batch-sentences", "2"]
 
@@ -35,7 +35,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing them takes longer than everything else that a tiny job does."""
-    monkeypatch.setattr("training.report.pictures", lambda *_: [])
+    monkeypatch.setattr("training.report.run_plots", lambda *_: [])
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def dev(tmp_path: Path) -> Path:
 def test_a_job_leaves_a_head_its_card_and_its_log(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], dev: Path, backbone: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("training.report.pictures", pictures)  # with its pictures
+    monkeypatch.setattr("training.report.run_plots", run_plots)  # with its pictures
     out = tmp_path / "heads" / "mine"
     told = ["--about", "Ten sentences", "--licence", "CC0", "--dev", dev, "--seed", 3]
     assert run(monkeypatch, *arguments, "--steps", 20, "--out", out, *told) == 0
@@ -137,7 +137,7 @@ def test_a_run_that_has_collapsed_says_so_again_at_its_end(
     changes += ["--beta-schedule", "constant", "--steps", 300]
     assert run(monkeypatch, *arguments, "--out", out, *changes) == 0
     told = capsys.readouterr().err
-    says = r"Warning: the latent collapsed. At the end only \d+ of 32 latent dims say anything"
+    says = r"Warning: the latent collapsed. At the end only \d+ of 32 latent dims carry information"
     assert "Warning: the latent is collapsing. At step" in told
     assert re.search(says, told)
     assert re.search(says, (out / "report.html").read_text())
@@ -300,7 +300,7 @@ def test_interrupted_before_training_it_says_that_nothing_is_saved(
 SAVING = """
 from training import cli, job, report
 
-report.pictures = lambda *_: []
+report.run_plots = lambda *_: []
 save = job.Head.save
 
 def interrupted_save(self, directory):

@@ -137,7 +137,7 @@ def test_a_collapse_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None
     # Tokens that are all alike leave nothing to tell apart.
     recipe = Recipe(**SMALL | {"free_bits": 0.0, "beta_schedule": "constant"})
     train(lambda step: torch.zeros(16, 8), 8, recipe, 50, progress=False)
-    assert "only 0 of 8 latent dims say anything" in capsys.readouterr().err
+    assert "only 0 of 8 latent dims carry information" in capsys.readouterr().err
     fit(Recipe(**SMALL))
     assert capsys.readouterr().err == ""
 
