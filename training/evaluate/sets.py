@@ -1,5 +1,7 @@
 """Sentence similarity benchmarks, read from a folder, a file or the Hugging Face hub."""
 
+import gzip
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -164,11 +166,14 @@ def _read_hub(name: str) -> Pairs:
 
 
 def _hub_rows(path: Path) -> list[dict[str, Any]]:
-    from pyarrow import json, parquet
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
 
-    read_table = parquet.read_table if path.suffix == ".parquet" else json.read_json
-    rows: list[dict[str, Any]] = read_table(path).to_pylist()
-    return rows
+        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+        return rows
+    open_file = gzip.open if path.suffix == ".gz" else open
+    with open_file(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def _read_rows(name: str, path: Path, rows: Rows, columns: Columns) -> Pairs:

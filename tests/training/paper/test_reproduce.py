@@ -11,7 +11,7 @@ from tests.training.evaluate.conftest import write_benchmarks
 from training import cli
 from training.cache import VectorCache
 from training.evaluate.evaluation import Evaluation
-from training.evaluate.word_report import measure_words
+from training.evaluate.words import measure_words
 from training.paper import cells
 from training.paper.published import PublishedTable
 from training.paper.reproduce import Reproduction
@@ -35,7 +35,7 @@ def reproduction(data: Path, corpus: Path, cache: VectorCache, recipe: Recipe) -
             data,
             [corpus],
             {name.replace("_", "-"): str(path) for name, path in backbones.items()},
-            recipe,
+            recipe.model_copy(update={"steps": 2}),
             cache,
             seeds=2,
         )
@@ -47,7 +47,7 @@ def silence(message: str) -> None:
     pass
 
 
-def test_a_table_beside_the_papers(
+def test_compares_with_the_paper(
     reproduction: Reproduce, data: Path, cache: VectorCache, backbone: Path
 ) -> None:
     wanted = reproduction("vae", BERT_Base=backbone)
@@ -61,13 +61,12 @@ def test_a_table_beside_the_papers(
     assert all(cell.count("±") == 0 for cell in pooled)
     assert trained[1].count("±") == 1
     assert trained[1].endswith(" / 45.22")
-    # What a row says is what evaluating by hand says.
     by_hand = Evaluation([data], ["stsb"], cache, backbone=str(backbone)).run()
     (expected,) = by_hand.values(("pooling", "mean"), "stsb")
     assert float(pooled[1].split(" / ")[0]) == pytest.approx(expected, abs=0.1)  # 16 tokens or 32
 
 
-def test_rows_that_are_the_same_cell_are_trained_once(
+def test_trains_each_cell_once(
     reproduction: Reproduce, recipe: Recipe, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
@@ -93,7 +92,7 @@ def test_rows_that_are_the_same_cell_are_trained_once(
     assert len(trained) == 36
 
 
-def test_a_grid_that_was_interrupted_goes_on(
+def test_resumes_an_interrupted_run(
     reproduction: Reproduce, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = []
@@ -114,19 +113,19 @@ def test_a_grid_that_was_interrupted_goes_on(
     assert len(comparison.values) == 10 * 2
 
 
-def test_other_data_is_scored_anew(reproduction: Reproduce, data: Path, backbone: Path) -> None:
+def test_changed_data_is_scored_again(reproduction: Reproduce, data: Path, backbone: Path) -> None:
     wanted = reproduction("pooling", BERT_Base=backbone)
     before = wanted.run(silence)
     path = data / "stsbenchmark" / "sts-test.csv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-2]) + "\n")
     after = wanted.run(silence)
-    method = "BERT-Base + Mean + Cosine"
-    assert after.values[method, "sick-r"] == before.values[method, "sick-r"]
-    assert after.values[method, "stsb"] != before.values[method, "stsb"]
+    name = "BERT-Base + Mean + Cosine"
+    assert after.values[name, "sick-r"] == before.values[name, "sick-r"]
+    assert after.values[name, "stsb"] != before.values[name, "stsb"]
 
 
-def test_what_is_not_here_is_listed_not_invented(reproduction: Reproduce, backbone: Path) -> None:
+def test_notes_missing_backbones(reproduction: Reproduce, backbone: Path) -> None:
     wanted = reproduction("pooling", BERT_Base=backbone, GloVe=Path("none.txt"))
     comparison = wanted.run(silence)
     assert {row.backbone for row in comparison.rows} == {"BERT-Base"}
@@ -140,7 +139,7 @@ def test_what_is_not_here_is_listed_not_invented(reproduction: Reproduce, backbo
         nothing.run(silence)
 
 
-def test_layers_a_backbone_does_not_have(reproduction: Reproduce, backbone: Path) -> None:
+def test_notes_missing_layers(reproduction: Reproduce, backbone: Path) -> None:
     wanted = reproduction("layers-base", BERT_Base=backbone)
     comparison = wanted.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
@@ -150,7 +149,7 @@ def test_layers_a_backbone_does_not_have(reproduction: Reproduce, backbone: Path
     assert ("BERT-Base, Layer 1 + Mean + Cosine", "sts13") in comparison.values
 
 
-def test_words_layer_by_layer(
+def test_reproduces_word_benchmarks(
     reproduction: Reproduce,
     data: Path,
     cache: VectorCache,
@@ -161,25 +160,27 @@ def test_words_layer_by_layer(
     comparison = wanted.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
     assert comparison.columns == ["simlex999"]
-    assert comparison.theirs(comparison.rows[0], "simlex999").mean == 34.85
+    assert comparison.paper(comparison.rows[0], "simlex999").mean == 34.85
     expected = measure_words(str(backbone), [1, 2], data, cache).scores
     for row in comparison.rows:
         score = expected[row.layer or 0]["simlex999"].value
-        assert comparison.values[row.method, "simlex999"] == [pytest.approx(score, abs=1)]
-    monkeypatch.setattr(cells, "evaluate_words", None)  # nothing is left to measure
+        assert comparison.values[row.name, "simlex999"] == [pytest.approx(score, abs=1)]
+    monkeypatch.setattr(cells, "embed_words", None)  # everything is read from disk
     assert wanted.run(silence).values == comparison.values
 
 
-def test_wrong_requests(reproduction: Reproduce, backbone: Path) -> None:
+def test_rejects_an_unknown_backbone_and_a_missing_corpus(
+    reproduction: Reproduce, backbone: Path
+) -> None:
     with pytest.raises(LatteMixError, match="The paper has no backbone 'ELMo': choose among GloVe"):
         reproduction("vae", ELMo=backbone)
     wanted = reproduction("vae", BERT_Base=backbone)
     without = Reproduction(**{**vars(wanted), "corpus": []})
-    with pytest.raises(LatteMixError, match="needs heads to be trained: give --corpus"):
+    with pytest.raises(LatteMixError, match="needs trained heads: give --corpus"):
         without.run(silence)
 
 
-def test_on_the_command_line(
+def test_reproduce_command(
     data: Path,
     corpus: Path,
     recipe: Recipe,
@@ -210,7 +211,7 @@ def test_on_the_command_line(
 
 
 @pytest.mark.parametrize("given", ["BERT-Base", "=x", "BERT-Base="])
-def test_a_backbone_without_a_name_or_a_source(
+def test_rejects_a_backbone_without_name_or_source(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--backbone", given]
