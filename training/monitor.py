@@ -43,15 +43,10 @@ class Monitor:
         score: Score | None = None,
         events: Path | None = None,
     ) -> None:
-        """Start logging.
+        """Open the progress bar, the log in `directory` and the TensorBoard log in `events`.
 
-        Args:
-            start: first step of this process; above 0 if the run is resumed.
-            steps: length of the run.
-            directory: directory of the log file, if one is to be written.
-            progress: whether to show progress.
-            score: computes the dev score, ten times in a run and at its end.
-            events: directory of TensorBoard events, if they are to be written.
+        A resumed run has `start` above 0. `score` computes the dev score, ten times in a run and
+        at the end.
         """
         self._steps, self._warned = steps, False
         self._log = directory / LOG if directory else None

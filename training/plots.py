@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from lattemix.build.head import Floats, HeadSpec
-from training.evaluate.report import MEAN_POOLING, Report
+from training.evaluate.report import MEAN_POOLING, Method, Report
 from training.evaluate.statistics import spearman
 from training.monitor import Entry
 from training.paper.published import Comparison, Row
@@ -82,14 +83,7 @@ def draw_plots(plots: Sequence[Plot], path: Path) -> None:
 def run_plots(
     log: Log, spec: HeadSpec, usage: Floats | None, mean_pooling: float | None
 ) -> list[Plot]:
-    """The plots of a training run.
-
-    Args:
-        log: the entries of the run.
-        spec: its head.
-        usage: share of each class [L, C], of a categorical head.
-        mean_pooling: dev score of mean pooling, for comparison.
-    """
+    """The plots of a training run; see `training.report.write_report`."""
     free_bits, dims, classes = spec.recipe["free_bits"], spec.latent_dims, spec.classes
     plots: list[Plot] = []
     level: tuple[str, float | None, str, float | None]  # curve, reference, its label, top
@@ -213,10 +207,17 @@ def _summary(log: Log, name: str) -> str:
 
 def draw_evaluation(report: Report, directory: Path) -> None:
     """Write `scatter.png`, and `differences.png` if there is something to compare."""
+    _draw_scatter(report, directory / "scatter.png")
+    methods = [method for method, control in report.compared() if control == MEAN_POOLING]
+    if methods:
+        _draw_differences(report, methods, directory / "differences.png")
+
+
+def _draw_scatter(report: Report, path: Path) -> None:
     methods = [m for m in (MEAN_POOLING, report.recommended_method) if m and m in report.scores]
-    shown = [(pairs, method) for pairs in report.sets for method in methods]
+    shown = [*product(report.sets, methods)]
     titles = [f"{pairs.name}: {', '.join(method)}" for pairs, method in shown]
-    with panels(directory / "scatter.png", titles) as axes:
+    with panels(path, titles) as axes:
         for axis, (pairs, method) in zip(axes, shown, strict=True):
             scores, gold = report.scores[method][pairs.name][0], np.array(pairs.gold)
             axis.scatter(gold, scores, s=4, alpha=0.25, linewidths=0)
@@ -224,24 +225,23 @@ def draw_evaluation(report: Report, directory: Path) -> None:
             axis.set_ylabel("similarity")
             label = f"Spearman {spearman(scores, gold):.1f}"
             axis.text(0.04, 0.96, label, transform=axis.transAxes, va="top")
-    compared = [method for method, control in report.compared() if control == MEAN_POOLING]
-    if not compared:
-        return
-    with panels(directory / "differences.png", [", ".join(method) for method in compared]) as axes:
-        for axis, method in zip(axes, compared, strict=True):
-            rows = [report.difference(method, MEAN_POOLING, name) for name in report.names]
+
+
+def _draw_differences(report: Report, methods: Sequence[Method], path: Path) -> None:
+    """Differences from mean pooling by set, with 95 % intervals; pale if not significant."""
+    names = report.names
+    with panels(path, [", ".join(method) for method in methods]) as axes:
+        for axis in axes[1:]:
+            axis.sharex(axes[0])  # before drawing: limits must cover every panel
+        for axis, method in zip(axes, methods, strict=True):
+            rows = [report.difference(method, MEAN_POOLING, name) for name in names]
             values, low, high = np.array(rows).T
             significant = (low > 0) | (high < 0)
-            axis.barh(
-                report.names, values, color=np.where(significant, "tab:blue", "lightsteelblue")
-            )
-            axis.errorbar(
-                values, report.names, xerr=[values - low, high - values], fmt="none", ecolor="k"
-            )
+            axis.barh(names, values, color=np.where(significant, "tab:blue", "lightsteelblue"))
+            axis.errorbar(values, names, xerr=[values - low, high - values], fmt="none", ecolor="k")
             axis.axvline(0, color="k", linewidth=0.8)
             axis.invert_yaxis()
             axis.set_xlabel("Spearman x100 above mean pooling")
-            axis.sharex(axes[0])
 
 
 def draw_layers(comparison: Comparison, path: Path) -> None:

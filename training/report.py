@@ -94,7 +94,7 @@ def write_report(
         directory: directory of the head.
         head: the head.
         licence: licence of the training sentences.
-        log: the entries of the run.
+        log: entries of the run.
         usage: share of each class [L, C], of a categorical head.
         results: dev scores of the head and its controls, if it was evaluated.
         mean_pooling: dev score of mean pooling, if the head was evaluated.

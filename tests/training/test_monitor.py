@@ -123,12 +123,12 @@ def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> N
     speed = {"tokens_per_second": 0}
     assert [entry | speed for entry in resumed] == [entry | speed for entry in log]
 
-    found = EventAccumulator(str(events), size_guidance={"histograms": 0}).Reload()  # 0: all
+    logged = EventAccumulator(str(events), size_guidance={"histograms": 0}).Reload()  # 0: all
     for name in ("loss", "kl", "beta", "dims_in_use", "classes_in_use", "dev"):
         expected = [(entry["step"], entry[name]) for entry in log if name in entry]
-        scalars = [(event.step, event.value) for event in found.Scalars(name)]
+        scalars = [(event.step, event.value) for event in logged.Scalars(name)]
         assert scalars == [(step, pytest.approx(value)) for step, value in expected]
-    histograms = found.Histograms("kl_per_dim")
+    histograms = logged.Histograms("kl_per_dim")
     assert [event.step for event in histograms] == [entry["step"] for entry in log]
     assert histograms[-1].histogram_value.num == 6
 

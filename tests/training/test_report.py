@@ -32,12 +32,12 @@ class Page(HTMLParser):
 
     def images(self) -> list[tuple[str, bytes]]:
         """The text alternative and the content of each image."""
-        found = [attributes for tag, attributes in self.tags if tag == "img"]
+        images = [attributes for tag, attributes in self.tags if tag == "img"]
         prefix = "data:image/png;base64,"
-        assert all(str(image["src"]).startswith(prefix) for image in found)
+        assert all(str(image["src"]).startswith(prefix) for image in images)
         return [
             (str(i["alt"]), b64decode(str(i["src"]).removeprefix(prefix), validate=True))
-            for i in found
+            for i in images
         ]
 
 

@@ -68,15 +68,9 @@ class BackboneScorer:
         controls: bool = False,
         corpus: Sequence[str] = (),
     ) -> None:
-        """Prepare the heads and controls.
+        """Prepare heads that differ in their seed only, and their controls.
 
-        Args:
-            backbone: the backbone of the heads.
-            cache: cache of encoded sentences.
-            heads: heads that differ in their seed only.
-            controls: whether to score untrained encoders as well.
-            corpus: training sentences of the heads, to centre the controls; without them, controls
-                have no `centred` metric.
+        Controls are centred on `corpus`, the training sentences; without, they have no `centred`.
         """
         self._backbone, self._cache = backbone, cache
         self._heads: dict[str, Sequence[Head]] = {MIXTURE: heads}
@@ -140,14 +134,7 @@ class DevScore:
     def __init__(
         self, pairs: Pairs, backbone: Backbone, cache: VectorCache, sample: TokenVectors
     ) -> None:
-        """Encode the development set.
-
-        Args:
-            pairs: the development set.
-            backbone: the backbone of the head.
-            cache: cache of encoded sentences.
-            sample: training sentences, for the centre.
-        """
+        """Encode the development set; `sample` holds training sentences, for the centre."""
         self._gold = np.array(pairs.gold)
         self._left, self._right = sentence_indices(pairs)
         self._tokens = encode(backbone, cache, pairs.sentences)

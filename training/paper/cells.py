@@ -69,8 +69,7 @@ class Cells:
 
     def missing(self, cell: Cell) -> list[Pairs]:
         """The sets on which a cell has no scores."""
-        kept = self._read(cell)
-        digests = {name: entry.get("sha256") for name, entry in kept.items()}
+        digests = {name: entry["sha256"] for name, entry in self._read(cell).items()}
         return [p for p in self._sets if digests.get(p.name) != self._digests[p.name]]
 
     def spearman(self, cell: Cell, benchmark: str, method: Method) -> float | None:

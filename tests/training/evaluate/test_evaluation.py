@@ -40,7 +40,7 @@ def test_evaluate_command_with_heads_controls_and_model(
 ) -> None:
     second = recipe.model_copy(update={"seed": 1})
     make_head(encoded, second, "x", progress=False).save(tmp_path / "second")
-    kept = (head_directory / "head.json").read_bytes()
+    original = (head_directory / "head.json").read_bytes()
     options = ["--head", head_directory, "--head", tmp_path / "second", "--data", data]
     options += ["--sets", "stsb-dev,sts13,sick-r", "--model", "tiny", "--store", store.root]
     options += ["--backbone", backbone, "--corpus", corpus, "--cache", tmp_path / "cache"]
@@ -60,15 +60,15 @@ def test_evaluate_command_with_heads_controls_and_model(
     assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over parts"}
     recorded = Head.load(head_directory).spec.evaluation
     assert (recorded["stsb-dev/js"], recorded["sick-r/js"]) == (stsb, sick)
-    (head_directory / "head.json").write_bytes(kept)
+    (head_directory / "head.json").write_bytes(original)
     report = json.loads((tmp_path / "report" / "report.json").read_text())
-    (found,) = (
+    (mean,) = (
         record["mean"]
         for record in report["results"]
         if (record["aggregation"], record["metric"], record["set"]) == ("served", "js", "sick-r")
         and (record["statistic"], record["over"]) == ("spearman", "all")
     )
-    assert found == pytest.approx(sick, abs=0.01)
+    assert mean == pytest.approx(sick, abs=0.01)
     assert "line 5: no score" in report["left_out"][0]
     for plot in ("scatter.png", "differences.png"):
         assert (tmp_path / "report" / plot).read_bytes().startswith(b"\x89PNG")
@@ -103,7 +103,7 @@ def test_evaluates_baseline_heads(
     options = ["--head", tmp_path / "head", "--data", file, "--backbone", backbone]
     assert run(monkeypatch, "evaluate", *options, "--cache", tmp_path / "cache") == 0
     out = capsys.readouterr().out
-    assert "|  | stsb-dev |" in out  # known by its file's name
+    assert "|  | stsb-dev |" in out  # named by its file
     assert f"| mixture, {metric} |" in out
 
 
@@ -150,10 +150,10 @@ def test_evaluates_a_model_without_its_head_and_backbone(
 def test_evaluates_on_a_folder_and_a_file(
     backbone: Path, data: Path, cache: VectorCache, tmp_path: Path
 ) -> None:
-    mine = tmp_path / "mine.tsv"
+    file = tmp_path / "mine.tsv"
     rows = [f"{i}\t{SENTENCES[i]}\t{SENTENCES[i + 1]}" for i in range(9)]
-    mine.write_text("\n".join(rows))
-    report = Evaluation([data, mine], ["stsb-dev"], cache, backbone=str(backbone)).run()
+    file.write_text("\n".join(rows))
+    report = Evaluation([data, file], ["stsb-dev"], cache, backbone=str(backbone)).run()
     assert report.names == ["stsb-dev", "mine"]
 
 
@@ -185,17 +185,17 @@ def test_rejects_heads_that_differ_in_more_than_their_seed(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--controls"], "--controls needs a head"),
         (["--record"], "--record keeps scores in a head"),
     ],
 )
 def test_rejects_options_that_need_a_head(
-    monkeypatch: pytest.MonkeyPatch, data: Path, backbone: Path, options: list[str], says: str
+    monkeypatch: pytest.MonkeyPatch, data: Path, backbone: Path, options: list[str], message: str
 ) -> None:
     code = run(monkeypatch, "evaluate", "--data", data, "--backbone", backbone, *options)
-    assert says in str(code)
+    assert message in str(code)
 
 
 def test_rejects_layer_with_a_head(

@@ -21,24 +21,24 @@ def test_gaussian_mixture_l2_equals_numerical_integration() -> None:
 
     squared = [np.trapezoid((density(a, d) - density(b, d)) ** 2, x) for d in range(2)]
     codes = [a.reshape(3, -1), b.reshape(4, -1)]
-    found = scores.gaussian_mixture_l2(codes, FIRST, SECOND)
-    assert found == pytest.approx(-np.sqrt(np.mean(squared)), rel=1e-5)
+    distance = scores.gaussian_mixture_l2(codes, FIRST, SECOND)
+    assert distance == pytest.approx(-np.sqrt(np.mean(squared)), rel=1e-5)
     assert scores.gaussian_mixture_l2(codes, FIRST, FIRST) == pytest.approx(0)
 
 
 def test_poolings_match_direct_computation(head: Head) -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     tokens = TokenVectors(vectors, np.zeros(5, np.int32), np.array([2, 3], np.int32))
-    found = scores.pooling_scores(tokens, FIRST, SECOND, static=False, head=head)
+    pooled = scores.pooling_scores(tokens, FIRST, SECOND, static=False, head=head)
 
     def cosine(x: np.ndarray, y: np.ndarray) -> float:
         return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
     x, y, mean = vectors[:2].mean(axis=0), vectors[2:].mean(axis=0), head.tensors["mean"]
-    assert found["mean"] == pytest.approx(cosine(x, y))
-    assert found["centred mean"] == pytest.approx(cosine(x - mean, y - mean))
-    assert found["max"] == pytest.approx(cosine(vectors[:2].max(axis=0), vectors[2:].max(axis=0)))
-    assert found["cls"] == pytest.approx(cosine(vectors[0], vectors[2]))
+    assert pooled["mean"] == pytest.approx(cosine(x, y))
+    assert pooled["centred mean"] == pytest.approx(cosine(x - mean, y - mean))
+    assert pooled["max"] == pytest.approx(cosine(vectors[:2].max(axis=0), vectors[2:].max(axis=0)))
+    assert pooled["cls"] == pytest.approx(cosine(vectors[0], vectors[2]))
 
 
 def test_static_vectors_have_no_cls_pooling() -> None:
@@ -53,9 +53,9 @@ def test_sentence_of_unknown_words_gets_the_lowest_score(head: Head, encoded: En
     none = TokenVectors(known.vectors[:0], known.ids[:0], np.zeros(1, np.int32))
     tokens = TokenVectors.join([known, none])
     left, right = np.array([0, 1, 2, 3]), np.array([0, 1, 2, 0])
-    for metric, found in scores.head_scores(head, tokens, left, right).items():
-        assert np.isfinite(found).all(), metric
-        assert found[3] <= found[:3].min(), metric
+    for metric, values in scores.head_scores(head, tokens, left, right).items():
+        assert np.isfinite(values).all(), metric
+        assert values[3] <= values[:3].min(), metric
     pooled = scores.pooling_scores(tokens, left, right, static=True, head=head)
     assert pooled["mean"][3] == 0
 
@@ -63,8 +63,7 @@ def test_sentence_of_unknown_words_gets_the_lowest_score(head: Head, encoded: En
 def test_compares_pairs_in_chunks(head: Head, encoded: Encoded) -> None:
     tokens = encoded.backbone.encode(SENTENCES)
     left, right = np.arange(600) % 10, np.arange(600) * 7 % 10
-    found = scores.head_scores(head, tokens, left, right)
-    for metric, values in found.items():
+    for metric, values in scores.head_scores(head, tokens, left, right).items():
         np.testing.assert_array_equal(values[:10], values[590:], err_msg=metric)
         assert len(set(values[:10])) > 1
 

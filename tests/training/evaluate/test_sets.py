@@ -80,10 +80,10 @@ def test_skips_a_subset_whose_files_do_not_match(data: Path) -> None:
 
 
 def test_skips_missing_sets(data: Path, tmp_path: Path) -> None:
-    found, left_out = sets.read_sets(
+    pairs, left_out = sets.read_sets(
         [data, tmp_path / "none.tsv"], ["sts12", "sts99", "stsb-dev", "sick-r"]
     )
-    assert [pairs.name for pairs in found] == ["stsb-dev", "sick-r"]
+    assert [each.name for each in pairs] == ["stsb-dev", "sick-r"]
     assert left_out == [
         f"sts12: {data} has no STS12-en-test.",
         "sts99: There is no set 'sts99': choose among stsb-train, stsb-dev, stsb, sts13-smt, "
@@ -95,8 +95,8 @@ def test_skips_missing_sets(data: Path, tmp_path: Path) -> None:
 def test_skips_a_second_set_of_the_same_name(data: Path, tmp_path: Path) -> None:
     again = tmp_path / "sts-dev.csv"
     again.write_text((data / "stsbenchmark" / "sts-dev.csv").read_text())
-    found, left_out = sets.read_sets([data, again], ["stsb-dev"])
-    assert [pairs.name for pairs in found] == ["stsb-dev"]
+    pairs, left_out = sets.read_sets([data, again], ["stsb-dev"])
+    assert [each.name for each in pairs] == ["stsb-dev"]
     assert left_out == ["stsb-dev: there is a set of that name already; rename the file."]
 
 
@@ -147,11 +147,11 @@ def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("repositories")
 def test_reads_sets_from_the_hub_in_every_file_format() -> None:
     names = ["stsb", "stsb-dev", "sick-r", "sts12", "stsb-train", "sts99"]
-    found, left_out = sets.read_sets([sets.HUB], names)
-    assert [pairs.name for pairs in found] == ["stsb", "stsb-dev", "sick-r"]
-    for pairs in found:
-        assert (pairs.a, pairs.gold) == (["one", "three", "five"], [3.5, 0, 1])
-        assert pairs.left_out[0].endswith("line 4: an empty sentence.")
+    pairs, left_out = sets.read_sets([sets.HUB], names)
+    assert [each.name for each in pairs] == ["stsb", "stsb-dev", "sick-r"]
+    for each in pairs:
+        assert (each.a, each.gold) == (["one", "three", "five"], [3.5, 0, 1])
+        assert each.left_out[0].endswith("line 4: an empty sentence.")
     assert left_out[:3] == [
         "sts12: Cannot fetch mteb/sts12-sts from the hub: 401 Client Error",
         "stsb-train: mteb/stsbenchmark-sts on the hub has no file of its train split.",
@@ -166,9 +166,9 @@ def test_reads_a_hub_split_of_several_files_and_a_local_file(
 ) -> None:
     more = repositories / "mteb/sickr-sts/data/test-00001-of-00002.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(HUB_ROWS[:2]), more)
-    mine = tmp_path / "mine.tsv"
-    mine.write_text("1\ta\tb\n2\tc\td\n3\te\tf\n")
-    (sick, own), _ = sets.read_sets([sets.HUB, mine], ["sick-r"])
+    file = tmp_path / "mine.tsv"
+    file.write_text("1\ta\tb\n2\tc\td\n3\te\tf\n")
+    (sick, own), _ = sets.read_sets([sets.HUB, file], ["sick-r"])
     assert (len(sick), len(own)) == (5, 3)
 
 

@@ -12,9 +12,9 @@ def rng() -> np.random.Generator:
 
 
 def test_correlations_with_ties(rng: np.random.Generator) -> None:
-    found, gold = rng.normal(size=50), rng.integers(5, size=50).astype(float)
-    assert spearman(found, gold) == pytest.approx(100 * spearmanr(found, gold).statistic)
-    assert pearson(found, gold) == pytest.approx(100 * pearsonr(found, gold).statistic)
+    scores, gold = rng.normal(size=50), rng.integers(5, size=50).astype(float)
+    assert spearman(scores, gold) == pytest.approx(100 * spearmanr(scores, gold).statistic)
+    assert pearson(scores, gold) == pytest.approx(100 * pearsonr(scores, gold).statistic)
 
 
 @pytest.mark.filterwarnings("error")
@@ -24,12 +24,12 @@ def test_correlation_of_constant_scores_is_nan() -> None:
 
 
 def test_correlation_over_subsets(rng: np.random.Generator) -> None:
-    found, gold = rng.normal(size=30), rng.normal(size=30)
+    scores, gold = rng.normal(size=30), rng.normal(size=30)
     subsets = ["a"] * 10 + ["b"] * 20
-    first, second = spearman(found[:10], gold[:10]), spearman(found[10:], gold[10:])
-    values = [correlate(spearman, found, gold, subsets, over) for over in statistics.OVERS]
+    first, second = spearman(scores[:10], gold[:10]), spearman(scores[10:], gold[10:])
+    values = [correlate(spearman, scores, gold, subsets, over) for over in statistics.OVERS]
     assert values == pytest.approx(
-        [spearman(found, gold), (first + second) / 2, (first + 2 * second) / 3]
+        [spearman(scores, gold), (first + second) / 2, (first + 2 * second) / 3]
     )
 
 
@@ -37,13 +37,13 @@ def test_bootstrap_is_spearman_of_every_resample(
     rng: np.random.Generator,
 ) -> None:
     gold = rng.integers(6, size=80).astype(float)
-    found = np.round(gold + rng.normal(size=80), 1)  # both with ties
+    scores = np.round(gold + rng.normal(size=80), 1)  # both with ties
     bootstrap = Bootstrap(gold, resamples=20)
     again = np.random.default_rng(0)
     expected = [
-        spearman(found[d], gold[d]) for d in (again.integers(80, size=80) for _ in "x" * 20)
+        spearman(scores[d], gold[d]) for d in (again.integers(80, size=80) for _ in "x" * 20)
     ]
-    np.testing.assert_allclose(bootstrap.spearman(found), expected)
+    np.testing.assert_allclose(bootstrap.spearman(scores), expected)
 
 
 def test_interval_separates_a_difference_from_noise(rng: np.random.Generator) -> None:

@@ -83,10 +83,10 @@ def test_first_component_matches_svd(n: int) -> None:
     rng = np.random.default_rng(n)
     occurrences = rng.normal(size=(n, 16)).astype(np.float32) + rng.normal(size=16)
     for x in (occurrences, -occurrences):
-        found = unit(first_component(x))
+        component = unit(first_component(x))
         expected = np.linalg.svd(x)[2][0]
-        assert abs(found @ expected) == pytest.approx(1, abs=1e-5)
-        assert found @ x.mean(axis=0) > 0  # the sign of an SVD is arbitrary
+        assert abs(component @ expected) == pytest.approx(1, abs=1e-5)
+        assert component @ x.mean(axis=0) > 0  # the sign of an SVD is arbitrary
 
 
 def test_first_component_of_one_occurrence_is_itself() -> None:
@@ -128,10 +128,10 @@ def test_ignores_a_truncated_word(pieces: Path, tmp_path: Path) -> None:
 def test_shards_do_not_change_the_vectors(pieces: Path, tmp_path: Path) -> None:
     backbone, cache = load(Checkpoint.read(pieces), 16), VectorCache(tmp_path)
     sentences = ["the dog runs", "", "the dog, the dog", "runway", "running dog"]
-    whole = embed_words(backbone, cache, [sentences])
+    joined = embed_words(backbone, cache, [sentences])
     split = embed_words(backbone, cache, [[text] for text in sentences])  # one has no word
-    assert split.index == whole.index
-    np.testing.assert_allclose(split.vectors, whole.vectors, atol=2e-3)
+    assert split.index == joined.index
+    np.testing.assert_allclose(split.vectors, joined.vectors, atol=2e-3)
 
 
 def test_raises_if_the_tokenizer_finds_no_words(pieces: Path, tmp_path: Path) -> None:
