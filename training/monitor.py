@@ -14,9 +14,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from training.events import Events
-from training.objective import Loss
 from training.progress import progress_bar
-from training.vae import Autoencoder, CategoricalVAE, TokenVAE
+from training.vae import Autoencoder, CategoricalVAE, Loss, TokenVAE
 
 LOG = "log.jsonl"
 

@@ -81,7 +81,7 @@ def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorC
                 report.left_out.append(str(error))
         if not wanted:
             raise BackboneError(" ".join(report.left_out))
-        cache.ahead(wanted, shards, sum(map(len, shards)))
+        cache.prefetch(wanted, shards, sum(map(len, shards)))
         for each in progress_bar("Words", "layers", wanted):
             report.scores[each.layer] = evaluate_words(words_of(each, cache, shards), benchmarks)
     return report

@@ -15,6 +15,7 @@ from lattemix.build.head import SPEC, Head
 from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
+from training.encoding import EncodedCorpus
 from training.evaluate.measure import encode, in_shards, places
 from training.evaluate.report import MIXTURE, POOLING, Way
 from training.evaluate.scores import head_scores, pooling_scores
@@ -23,7 +24,7 @@ from training.evaluate.statistics import CORRELATIONS, OVERS, Scores, correlate
 from training.evaluate.word_scores import evaluate_words
 from training.evaluate.word_sets import WordBenchmark
 from training.evaluate.words import words_of
-from training.pipeline import Encoded, identity, make_head
+from training.job import identity, make_head
 from training.recipe import Recipe
 
 # Correlations x100 by `aggregation/metric/statistic/over`.
@@ -85,7 +86,7 @@ class Workshop:
             if corpus:
                 shards = chain(sentences, map(corpus.shard, range(corpus.shards)))
             count = sum(map(len, sentences)) + (corpus.sentences if corpus else 0)
-            self.cache.ahead(layers, shards, count)
+            self.cache.prefetch(layers, shards, count)
 
     def compute(self, cell: Cell, sets: Iterable[Pairs]) -> None:
         """Score a cell on the sets it has not been scored on, training its head if need be."""
@@ -120,7 +121,7 @@ class Workshop:
         assert self.corpus is not None
         directory = self.directory(cell)
         if not (directory / SPEC).exists():
-            encoded = Encoded(cell.backbone, self.corpus, self.cache)
+            encoded = EncodedCorpus(cell.backbone, self.corpus, self.cache)
             state = directory / "run"
             make_head(encoded, cell.recipe, "", state, progress=False).save(directory)
             shutil.rmtree(state, ignore_errors=True)

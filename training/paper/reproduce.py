@@ -115,7 +115,7 @@ class Reproduction:
         benchmarks = read_benchmarks(self.data / FOLDER, comparison.left_out.append)
         shards = sts_sentences(self.data, comparison.left_out)
         workshop = Workshop(self.out / "cells", None, self.cache)
-        self.cache.ahead([each for _, each in plan], shards, sum(map(len, shards)))
+        self.cache.prefetch([each for _, each in plan], shards, sum(map(len, shards)))
         for row, backbone in progress_bar(self.table.name, "rows", plan):
             for name, value in workshop.words(backbone, shards, benchmarks).items():
                 comparison.add(row, name, [value])

@@ -14,8 +14,9 @@ from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 from training import cli
 from training.cache import VectorCache
+from training.encoding import EncodedCorpus
 from training.evaluate.evaluation import Evaluation
-from training.pipeline import Encoded, make_head
+from training.job import make_head
 from training.recipe import Recipe
 
 
@@ -29,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
 def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     store: Store,
     head_directory: Path,
@@ -89,7 +90,7 @@ def _rows(part: str) -> dict[str, str]:
 def test_the_papers_baselines_are_measured(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     backbone: Path,
     data: Path,
@@ -170,7 +171,7 @@ def test_another_backbone_than_the_models(
 
 
 def test_heads_that_differ_in_more_than_their_seed(
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     head_directory: Path,
     data: Path,

@@ -6,10 +6,10 @@ from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from tests.conftest import SENTENCES
+from training.encoding import EncodedCorpus
 from training.evaluate import scores
 from training.evaluate.measure import Served, places
 from training.evaluate.sets import Pairs
-from training.pipeline import Encoded
 
 FIRST, SECOND = np.array([0]), np.array([1])
 
@@ -51,7 +51,7 @@ def test_a_backbone_alone_has_no_mean_to_subtract_and_word_vectors_no_cls() -> N
     assert "cls" in scores.pooling_scores(tokens, FIRST, SECOND, static=False)
 
 
-def test_a_sentence_of_unknown_words_is_like_nothing(head: Head, encoded: Encoded) -> None:
+def test_a_sentence_of_unknown_words_is_like_nothing(head: Head, encoded: EncodedCorpus) -> None:
     known = encoded.backbone.encode(SENTENCES[:3])
     none = TokenVectors(known.vectors[:0], known.ids[:0], np.zeros(1, np.int32))
     tokens = TokenVectors.join([known, none])
@@ -63,7 +63,7 @@ def test_a_sentence_of_unknown_words_is_like_nothing(head: Head, encoded: Encode
     assert pooled["mean"][3] == 0
 
 
-def test_more_pairs_than_are_compared_at_once(head: Head, encoded: Encoded) -> None:
+def test_more_pairs_than_are_compared_at_once(head: Head, encoded: EncodedCorpus) -> None:
     tokens = encoded.backbone.encode(SENTENCES)
     left, right = np.arange(600) % 10, np.arange(600) * 7 % 10
     found = scores.head_scores(head, tokens, left, right)
@@ -85,7 +85,7 @@ def test_the_control_differs_from_the_head_only_in_its_encoder(head: Head) -> No
 
 
 def test_what_was_trained_and_what_is_served_score_the_same(
-    head: Head, encoded: Encoded, encoder: Encoder
+    head: Head, encoded: EncodedCorpus, encoder: Encoder
 ) -> None:
     pairs = Pairs("x", SENTENCES[:5], SENTENCES[5:], [0.0] * 5)
     tokens = encoded.backbone.encode(pairs.sentences)

@@ -19,7 +19,7 @@ def test_layers_of_a_backbone(data: Path, backbone: Path, cache: VectorCache) ->
     scores = [report.scores[layer]["simlex999"] for layer in (1, 2)]
     assert all((score.covered, score.total) == (3, 4) for score in scores)  # no cat in the sets
     notes = " ".join(report.left_out)
-    assert "has 2 layers, so layer 3 is none of them." in notes
+    assert "has 2 layers, so there is no layer 3." in notes
     assert "So men is left out." in notes
     assert "sts12: " in notes
     (table,) = report.tables()
