@@ -58,10 +58,8 @@ class VectorCache:
     ) -> None:
         """Encode several layers of one backbone in one pass, if the cache can hold them all.
 
-        Args:
-            layers: the backbone at each of its layers.
-            shards: lists of sentences, as they will be passed to `encode`.
-            sentences: number of sentences in all shards.
+        `shards` are lists of sentences as they will be passed to `encode`; `sentences` is their
+        total number.
         """
         size = sentences * _TOKENS_PER_SENTENCE * sum(layer.hidden_size * 2 for layer in layers)
         if len(layers) < 2 or size > self.limit:

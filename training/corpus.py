@@ -57,16 +57,12 @@ class Corpus:
 
 
 def prepare(sentences: Iterable[str], directory: Path, limit: int | None = None) -> Corpus:
-    """Write the distinct sentences into shards, in random order.
+    """Write the distinct, non-empty sentences into shards, in random order.
 
     Sentences are sorted by hash: the order depends neither on the order of the input nor on the
     run's seed, so runs share cached vectors. They are first distributed over files by the first
     byte of the hash, and each file is sorted in memory, which takes a 256th of the corpus.
-
-    Args:
-        sentences: the input; duplicates and empty sentences are dropped.
-        directory: directory of the shards.
-        limit: size of a random sample to keep, if not all.
+    With a `limit`, only a random sample of that size is written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _INDEX).unlink(missing_ok=True)  # written when the shards are complete

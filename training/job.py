@@ -208,10 +208,10 @@ def make_head(
         encoded: the corpus and the backbone.
         recipe: the settings.
         about_corpus: description of the corpus.
-        directory: directory of checkpoints and log, if they are to be written.
+        directory: directory of the checkpoint and the log.
         progress: whether to show progress.
         dev: pairs to score the encoder on during training.
-        events: directory of TensorBoard events, if they are to be written.
+        events: directory of TensorBoard events.
     """
     backbone, corpus, checkpoint = encoded.backbone, encoded.corpus, encoded.backbone.checkpoint
     sample, batches = encoded.sample(recipe), encoded.batches(recipe)

@@ -81,9 +81,7 @@ def resume_command(saved: bool) -> str:
 def export_commands(head: Path, backbone: str | None = None) -> tuple[str, str]:
     """The commands that export a head and serve the model.
 
-    Args:
-        head: directory of the head; its name becomes the model's, if it is valid.
-        backbone: source of the backbone, if the name recorded in the head is not enough.
+    `backbone` is its source, if the name recorded in the head is not enough.
     """
     name = head.resolve().name
     export = [*_program(), "export", "--head", str(head)]

@@ -25,9 +25,7 @@ def read(paths: Sequence[Path], columns: Sequence[str] = ()) -> Iterator[str]:
     is text of one sentence per line, or SNLI's table if it starts with that header. `-` is text on
     standard input.
 
-    Args:
-        paths: the files.
-        columns: fields of tables and JSON objects to read; by default those with usual names.
+    `columns` are the fields of tables and JSON objects to read; by default those with usual names.
     """
     for path in paths:
         suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
@@ -156,9 +154,4 @@ def _select(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[st
     return selected
 
 
-_READERS = {
-    ".jsonl": _read_jsonl,
-    ".csv": _read_csv,
-    ".tsv": _read_tsv,
-    ".parquet": _read_parquet,
-}
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_tsv, ".parquet": _read_parquet}

@@ -22,42 +22,28 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     layer: int | None = Field(None, ge=0, description="Hidden layer to read; the last if unset.")
-    max_tokens: int = Field(
-        256, gt=2, description="Maximum tokens per sentence, special tokens included."
-    )
-    max_sentences: int | None = Field(
-        None, gt=1, description="Size of a random sample of the corpus; all if unset."
-    )
+    max_tokens: int = Field(256, gt=2, description="Tokens per sentence; the rest is truncated.")
+    max_sentences: int | None = Field(None, gt=1, description="Sample size; unset: all sentences.")
     normalisation: Normalisation = Field(
         "centre-equal-norm", description="Normalisation of token vectors before the encoder."
     )
-    token_weighting: TokenWeighting = Field(
-        "uniform", description="Weight of each token in its sentence's mixture."
-    )
+    token_weighting: TokenWeighting = Field("uniform", description="Token weights in the mixture.")
 
-    model: HeadModel = Field(
-        "categorical", description="Kind of autoencoder; only categorical heads can be served."
-    )
+    model: HeadModel = Field("categorical", description="Kind of head; only categorical is served.")
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")
     classes: int = Field(20, gt=1, description="C, the classes of each latent variable.")
     temperature: float = Field(0.3, gt=0, description="Temperature of the Gumbel-softmax.")
     inference_temperature: float | None = Field(
-        None,
-        gt=0,
-        description="Temperature of the softmax at inference; that of training if unset.",
+        None, gt=0, description="Temperature of the softmax; that of training if unset."
     )
     encoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the encoder.")
     decoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the decoder.")
 
-    steps: int | None = Field(None, gt=0, description="Training steps; alternative to epochs.")
-    epochs: float | None = Field(
-        None, gt=0, description="Passes over the corpus; alternative to steps."
-    )
+    steps: int | None = Field(None, gt=0, description="Training steps; or set epochs.")
+    epochs: float | None = Field(None, gt=0, description="Passes over the corpus; or set steps.")
     batch_sentences: int = Field(16, gt=0, description="Sentences per step, with all their tokens.")
     learning_rate: float = Field(2e-3, gt=0, description="Peak learning rate.")
-    learning_rate_floor: float = Field(
-        0.0, ge=0, description="Learning rate at the first and the last step."
-    )
+    learning_rate_floor: float = Field(0.0, ge=0, description="Learning rate at both ends.")
     learning_rate_schedule: Literal["linear", "constant"] = Field(
         "linear", description="Linear warm-up and decay, or constant."
     )
@@ -66,9 +52,7 @@ class Recipe(BaseModel):
         "linear", description="Schedule of the KL weight from 0 to 1."
     )
     free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, without penalty.")
-    seed: int = Field(
-        0, ge=0, description="Random seed; the same seed and sentences give the same head."
-    )
+    seed: int = Field(0, ge=0, description="Random seed.")
 
     metric: Metric = Field("centred", description="Recommended similarity metric of the head.")
 

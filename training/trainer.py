@@ -34,12 +34,12 @@ def train(
     Args:
         batch: returns the token vectors [T, H] of a step.
         hidden_size: H.
-        recipe: the settings.
+        recipe: the settings, except for the number of steps.
         steps: length of the run.
-        run: checkpoints and log of the run, from which it resumes.
+        run: checkpoint and log of the run, from which it resumes.
         progress: whether to show progress.
         score: computes the dev score of the VAE.
-        events: directory of TensorBoard events, if they are to be written.
+        events: directory of TensorBoard events.
     """
     target = device()
     torch.manual_seed(recipe.seed)  # the initial weights

@@ -18,17 +18,16 @@ class TokenVAE(nn.Module):
     Encoder and decoder have one to three linear layers; hidden layers have width `H`.
     """
 
+    # Values per latent dim in the code and in the sample; by default the number of classes.
+    widths: tuple[int, int] | None = None
+
     def __init__(self, hidden_size: int, recipe: Recipe) -> None:
         super().__init__()
         self.latent_dims, self.temperature = recipe.latent_dims, recipe.temperature
-        code, sample = (recipe.latent_dims * width for width in self.widths(recipe))
+        widths = self.widths or (recipe.classes, recipe.classes)
+        code, sample = (recipe.latent_dims * width for width in widths)
         self.encoder = mlp([hidden_size] * recipe.encoder_layers + [code])
         self.decoder = mlp([sample] + [hidden_size] * recipe.decoder_layers)
-
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """Values per latent dim: the encoder's outputs and the decoder's inputs."""
-        raise NotImplementedError
 
     def code(self, tokens: Tensor) -> Tensor:
         """The encoder's output for each latent dim: [T, H] -> [T, L, *]."""
@@ -51,11 +50,6 @@ class TokenVAE(nn.Module):
 class CategoricalVAE(TokenVAE):
     """L categorical variables of C classes. The code is their logits; the prior is uniform."""
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """C logits, C probabilities."""
-        return recipe.classes, recipe.classes
-
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """Gumbel-softmax: nearly one-hot at a small temperature, and differentiable."""
         exponential = torch.empty_like(code).exponential_(generator=noise)
@@ -71,10 +65,7 @@ class CategoricalVAE(TokenVAE):
 class NormalVAE(TokenVAE):
     """L independent Gaussians. The code is (mean, log variance); the prior is N(0, 1)."""
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """A mean and a log variance, a value."""
-        return 2, 1
+    widths = 2, 1
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """Reparameterised sample: mean + deviation * noise."""
@@ -91,10 +82,7 @@ class NormalVAE(TokenVAE):
 class Autoencoder(TokenVAE):
     """L numbers, no noise and no prior: the effect of dimensionality reduction alone."""
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """A value, the same value."""
-        return 1, 1
+    widths = 1, 1
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """The code itself."""

@@ -66,13 +66,7 @@ def learned_weights(
     The paper regards a sentence's tokens as draws from one distribution of meanings. The mixtures
     of two random halves of a sentence should thus be closer to each other than to those of other
     sentences. The weights minimise this contrastive loss (InfoNCE) with the encoder frozen, so that
-    words that fit in any sentence get a small weight.
-
-    Args:
-        head: a head with a trained encoder.
-        checkpoint: its backbone, which must be static: one weight per word.
-        batch: returns the sentences of a step.
-        seed: seed of the halves and the initial weights.
+    words that fit in any sentence get a small weight. `batch` returns the sentences of a step.
     """
     check_learnable(checkpoint)
     weigher = _weigher(head.spec.backbone.hidden_size, seed)

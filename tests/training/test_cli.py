@@ -24,8 +24,8 @@ def test_help_lists_every_setting_with_its_default(
     for line in (
         "latent_dims=128: L, the number of latent variables.",
         "learning_rate=0.005: Peak learning rate.",
-        "steps=1000: Training steps; alternative to epochs.",
-        "epochs: Passes over the corpus; alternative to steps.",
+        "steps=1000: Training steps; or set epochs.",
+        "epochs: Passes over the corpus; or set steps.",
         "beta_schedule=linear: Schedule of the KL weight from 0 to 1. "
         "Choices: linear, cyclical, constant.",
     ):

@@ -229,13 +229,10 @@ def test_says_when_a_head_cannot_be_served(
     assert "lattemix-train export" not in output
 
 
-@pytest.fixture(scope="module")
-def trained(
-    encoded: EncodedCorpus, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
-) -> Head:
-    directory = tmp_path_factory.mktemp("trained")
-    make_head(encoded, recipe, "x", progress=False).save(directory)
-    return Head.load(directory)
+@pytest.fixture
+def trained(encoded: EncodedCorpus, recipe: Recipe, tmp_path: Path) -> Head:
+    make_head(encoded, recipe, "x", progress=False).save(tmp_path)
+    return Head.load(tmp_path)
 
 
 def test_probe_mixtures_are_those_of_the_saved_head(trained: Head, encoded: EncodedCorpus) -> None:
