@@ -15,9 +15,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from model_store import LatteMixError
-from training.objective import Loss
 from training.progress import progress_bar
-from training.vae import Autoencoder, CategoricalVAE, TokenVAE
+from training.vae import Autoencoder, CategoricalVAE, Loss, TokenVAE
 
 LOG = "log.jsonl"
 

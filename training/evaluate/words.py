@@ -68,7 +68,7 @@ def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorC
                 report.left_out.append(str(error))
         if not selected:
             raise BackboneError(" ".join(report.left_out))
-        cache.ahead(selected, shards, sum(map(len, shards)))
+        cache.prefetch(selected, shards, sum(map(len, shards)))
         for each in progress_bar("Words", "layers", selected):
             embedding = embed_words(each, cache, shards)
             report.scores[each.layer] = {b.name: b.score(embedding) for b in benchmarks}

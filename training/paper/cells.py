@@ -15,6 +15,7 @@ from lattemix.build.head import SPEC, Head
 from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
+from training.encoding import EncodedCorpus
 from training.evaluate.report import MIXTURE, POOLING, Method
 from training.evaluate.scores import (
     encode,
@@ -27,7 +28,7 @@ from training.evaluate.sets import Pairs
 from training.evaluate.statistics import spearman
 from training.evaluate.word_benchmarks import WordBenchmark
 from training.evaluate.words import embed_words
-from training.pipeline import Encoded, identity, make_head
+from training.job import identity, make_head
 from training.recipe import Recipe
 
 
@@ -87,7 +88,7 @@ class Cells:
         count = sum(map(len, sentences)) + (corpus.sentences if corpus else 0)
         for backbones in layers.values():
             training = map(corpus.shard, range(corpus.shards)) if corpus else ()
-            self._cache.ahead([*backbones.values()], chain(sentences, training), count)
+            self._cache.prefetch([*backbones.values()], chain(sentences, training), count)
 
     def compute(self, cell: Cell) -> None:
         """Score a cell on the sets it has no scores on; train its head if necessary."""
@@ -122,7 +123,7 @@ class Cells:
         assert self._corpus is not None
         directory = self.directory(cell)
         if not (directory / SPEC).exists():
-            encoded = Encoded(cell.backbone, self._corpus, self._cache)
+            encoded = EncodedCorpus(cell.backbone, self._corpus, self._cache)
             state = directory / "run"
             make_head(encoded, cell.recipe, "", state, progress=False).save(directory)
             shutil.rmtree(state, ignore_errors=True)

@@ -108,7 +108,7 @@ class Reproduction:
         benchmarks = read_benchmarks(self.data / FOLDER, comparison.left_out)
         shards = context_sentences(self.data, comparison.left_out)
         cells = Cells(self.out / "cells", self.cache)
-        self.cache.ahead([backbone for _, backbone in plan], shards, sum(map(len, shards)))
+        self.cache.prefetch([backbone for _, backbone in plan], shards, sum(map(len, shards)))
         for row, backbone in progress_bar(self.table.name, "rows", plan):
             for name, value in cells.words(backbone, shards, benchmarks).items():
                 comparison.add(row, name, [value])

@@ -21,7 +21,8 @@ from tests.conftest import SENTENCES
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import Corpus
-from training.pipeline import Encoded, make_head
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.recipe import Recipe
 
 
@@ -75,14 +76,14 @@ def test_the_graph_is_valid_and_the_same_every_time(checkpoint: Checkpoint, head
 )
 def test_every_choice_of_the_recipe_reaches_the_graph(
     checkpoint: Checkpoint,
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     tmp_path: Path,
     changes: dict[str, object],
 ) -> None:
     settings = Recipe.model_validate(recipe.model_dump() | changes)
     backbone = load(checkpoint, settings.max_tokens, settings.layer)
-    chosen = Encoded(backbone, encoded.corpus, encoded.cache)
+    chosen = EncodedCorpus(backbone, encoded.corpus, encoded.cache)
     make_head(chosen, settings, "x", progress=False).save(tmp_path / "head")
     (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", str(checkpoint.directory))
     head = Head.load(tmp_path / "head")
@@ -303,7 +304,7 @@ def test_a_head_trained_on_shards_is_exported_from_them(
     (shards / "model.safetensors").unlink()
     AutoModel.from_pretrained(backbone).save_pretrained(shards, max_shard_size="4KB")
     checkpoint = Checkpoint.read(shards)
-    encoded = Encoded(load(checkpoint, recipe.max_tokens), prepared, cache)
+    encoded = EncodedCorpus(load(checkpoint, recipe.max_tokens), prepared, cache)
     make_head(encoded, recipe, "x", progress=False).save(tmp_path / "head")
     (artifact,) = assemble(tmp_path / "head", Store(tmp_path / "store"), "x", str(shards))
     assert artifact.manifest.backbone.sha256 == checkpoint.sha256

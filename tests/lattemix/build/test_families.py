@@ -28,7 +28,8 @@ from tests.conftest import SENTENCES
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.pipeline import Encoded, make_head
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.recipe import Recipe
 
 SIZES = {
@@ -86,7 +87,7 @@ def test_every_family_gives_what_torch_gives(
     settings = recipe.model_copy(update={"max_tokens": 32})
     backbone = load(checkpoint, 32, layer)
     corpus = prepare(SENTENCES, tmp_path / "corpus")
-    head = make_head(Encoded(backbone, corpus, cache), settings, "x", progress=False)
+    head = make_head(EncodedCorpus(backbone, corpus, cache), settings, "x", progress=False)
     head.save(tmp_path / "head")
     artifact, half, small = assemble(
         tmp_path / "head", Store(tmp_path), "m", str(directory), precisions=PRECISIONS

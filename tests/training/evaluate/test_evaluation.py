@@ -14,8 +14,9 @@ from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 from training import cli
 from training.cache import VectorCache
+from training.encoding import EncodedCorpus
 from training.evaluate.evaluation import Evaluation
-from training.pipeline import Encoded, make_head
+from training.job import make_head
 from training.recipe import Recipe
 
 
@@ -29,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
 def test_evaluate_command_with_heads_controls_and_model(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     store: Store,
     head_directory: Path,
@@ -89,7 +90,7 @@ def _rows(part: str) -> dict[str, str]:
 def test_evaluates_baseline_heads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     backbone: Path,
     data: Path,
@@ -170,7 +171,7 @@ def test_rejects_a_backbone_that_is_not_the_models(
 
 
 def test_rejects_heads_that_differ_in_more_than_their_seed(
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     head_directory: Path,
     data: Path,
@@ -188,7 +189,7 @@ def test_rejects_heads_that_differ_in_more_than_their_seed(
     ("options", "message"),
     [
         (["--controls"], "--controls needs a head"),
-        (["--record"], "--record keeps scores in a head"),
+        (["--record"], "--record stores scores in a head"),
     ],
 )
 def test_rejects_options_that_need_a_head(

@@ -11,10 +11,10 @@ from lattemix.client import Client
 from lattemix.encoder import Encoder
 from lattemix.model import Model
 from tests.conftest import SENTENCES
+from training.encoding import EncodedCorpus
 from training.evaluate.scorers import ServedScorer
 from training.evaluate.scores import head_scores, sentence_indices
 from training.evaluate.sets import Pairs
-from training.pipeline import Encoded
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def model(encoder: Encoder) -> ServedScorer:
     return ServedScorer(Model(encoder))
 
 
-def test_model_scores_as_its_head(head: Head, encoded: Encoded, model: ServedScorer) -> None:
+def test_model_scores_as_its_head(head: Head, encoded: EncodedCorpus, model: ServedScorer) -> None:
     pairs = Pairs("x", SENTENCES[:5], SENTENCES[5:], [0.0] * 5)
     tokens = encoded.backbone.encode(pairs.sentences)
     trained = head_scores(head, tokens, *sentence_indices(pairs))

@@ -5,8 +5,8 @@ from scipy.stats import norm
 from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Head
 from tests.conftest import SENTENCES
+from training.encoding import EncodedCorpus
 from training.evaluate import scores
-from training.pipeline import Encoded
 
 FIRST, SECOND = np.array([0]), np.array([1])
 
@@ -48,7 +48,7 @@ def test_static_vectors_have_no_cls_pooling() -> None:
     assert "cls" in scores.pooling_scores(tokens, FIRST, SECOND, static=False)
 
 
-def test_sentence_of_unknown_words_gets_the_lowest_score(head: Head, encoded: Encoded) -> None:
+def test_unknown_words_get_the_lowest_score(head: Head, encoded: EncodedCorpus) -> None:
     known = encoded.backbone.encode(SENTENCES[:3])
     none = TokenVectors(known.vectors[:0], known.ids[:0], np.zeros(1, np.int32))
     tokens = TokenVectors.join([known, none])
@@ -60,7 +60,7 @@ def test_sentence_of_unknown_words_gets_the_lowest_score(head: Head, encoded: En
     assert pooled["mean"][3] == 0
 
 
-def test_compares_pairs_in_chunks(head: Head, encoded: Encoded) -> None:
+def test_compares_pairs_in_chunks(head: Head, encoded: EncodedCorpus) -> None:
     tokens = encoded.backbone.encode(SENTENCES)
     left, right = np.arange(600) % 10, np.arange(600) * 7 % 10
     for metric, values in scores.head_scores(head, tokens, left, right).items():

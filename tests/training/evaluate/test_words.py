@@ -43,7 +43,7 @@ def test_measures_every_layer(data: Path, backbone: Path, cache: VectorCache) ->
     scores = [report.scores[layer]["simlex999"] for layer in (1, 2)]
     assert all((score.covered, score.total) == (3, 4) for score in scores)  # no cat in the sets
     notes = " ".join(report.left_out)
-    assert "has 2 layers, so layer 3 is none of them." in notes
+    assert "has 2 layers, so there is no layer 3." in notes
     assert "men: Cannot read" in notes
     assert "sts12: " in notes
     (table,) = report.tables()
@@ -53,7 +53,7 @@ def test_measures_every_layer(data: Path, backbone: Path, cache: VectorCache) ->
 
 
 def test_raises_if_no_layer_exists(data: Path, backbone: Path, cache: VectorCache) -> None:
-    with pytest.raises(LatteMixError, match="has 2 layers, so layer 9"):
+    with pytest.raises(LatteMixError, match="has 2 layers, so there is no layer 9"):
         measure_words(str(backbone), [9], data, cache)
 
 

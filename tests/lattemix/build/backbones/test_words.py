@@ -15,7 +15,8 @@ from model_store import LatteMixError, Store
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.pipeline import Encoded, make_head
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.recipe import Recipe
 from training.weighting import _second_half
 
@@ -124,7 +125,7 @@ def test_a_matrix_without_its_words(tmp_path: Path) -> None:
 
 def test_static_vectors_have_no_layers(tmp_path: Path) -> None:
     words.save(WORDS, VECTORS, tmp_path)
-    with pytest.raises(BackboneError, match="has no layers: layer 2 is none of them"):
+    with pytest.raises(BackboneError, match="has no layers, so there is no layer 2"):
         load(Checkpoint.read(tmp_path), 16, layer=2)
 
 
@@ -133,8 +134,8 @@ def test_a_corpus_in_another_language(tmp_path: Path) -> None:
     recipe = Recipe(latent_dims=4, classes=5, steps=1, max_tokens=16)
     backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
     corpus = prepare(["der Hund läuft", "die Katze"], tmp_path / "c")
-    with pytest.raises(BackboneError, match="words knows no word of the corpus's sentences"):
-        make_head(Encoded(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x")
+    with pytest.raises(BackboneError, match="words knows no word of the corpus"):
+        make_head(EncodedCorpus(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x")
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "sif", "learned"])
@@ -145,7 +146,9 @@ def test_word_vectors_are_trained_on_and_served_as_any_backbone(
     sentences = ["the dog runs", "the dog sleeps", "the unknown dog", "the , dog", "nothing"]
     recipe = Recipe(latent_dims=4, classes=5, steps=5, max_tokens=16, token_weighting=weighting)
     backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
-    encoded = Encoded(backbone, prepare(sentences, tmp_path / "c"), VectorCache(tmp_path / "v"))
+    encoded = EncodedCorpus(
+        backbone, prepare(sentences, tmp_path / "c"), VectorCache(tmp_path / "v")
+    )
     head = make_head(encoded, recipe, "five sentences", progress=False)
     # Most of the usual probes hold no word it knows; its own words do.
     assert head.spec.probes[-1] == "the dog runs sleeps ,"
@@ -170,7 +173,7 @@ def test_smooth_inverse_frequency(tmp_path: Path) -> None:
     backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
     corpus = prepare(["the dog", "the cat"], tmp_path / "c")
     head = make_head(
-        Encoded(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x", progress=False
+        EncodedCorpus(backbone, corpus, VectorCache(tmp_path / "v")), recipe, "x", progress=False
     )
     the, dog, runs, unknown = head.weights(backbone.encode(["the dog runs unknown"]))
     assert the == pytest.approx(1e-3 / (1e-3 + 2 / 4))
@@ -191,7 +194,9 @@ def test_words_that_stand_in_every_sentence_learn_to_weigh_little(tmp_path: Path
     settings = {"latent_dims": 8, "classes": 6, "steps": 50, "max_tokens": 16}
     recipe = Recipe(**settings, token_weighting="learned", inference_temperature=0.05)
     backbone = load(Checkpoint.read(tmp_path / "words"), recipe.max_tokens)
-    encoded = Encoded(backbone, prepare(sentences, tmp_path / "c"), VectorCache(tmp_path / "v"))
+    encoded = EncodedCorpus(
+        backbone, prepare(sentences, tmp_path / "c"), VectorCache(tmp_path / "v")
+    )
     head = make_head(encoded, recipe, "x", progress=False)
     weights = head.weights(backbone.encode([*topics, *common, "unknown"]))
     assert weights[:10].min() > 2 * weights[10:20].max()
@@ -201,7 +206,7 @@ def test_words_that_stand_in_every_sentence_learn_to_weigh_little(tmp_path: Path
         np.testing.assert_array_equal(tensor, again.tensors[name])
 
 
-def test_weights_are_not_learned_where_a_word_has_many_vectors(encoded: Encoded) -> None:
+def test_weights_are_not_learned_where_a_word_has_many_vectors(encoded: EncodedCorpus) -> None:
     recipe = Recipe(latent_dims=4, classes=5, steps=1, max_tokens=16, token_weighting="learned")
     with pytest.raises(LatteMixError, match="is for static word vectors, and tiny-bert0 is not"):
         make_head(encoded, recipe, "x", progress=False)
