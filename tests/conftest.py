@@ -20,8 +20,9 @@ from model_store import Artifact, Store, latents
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import Corpus, prepare
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.meanings import meanings
-from training.pipeline import Encoded, make_head
 from training.recipe import Recipe
 
 # No stopwatch. `pytest --hypothesis-profile=thorough tests/reliability` looks fifty times as long.
@@ -108,13 +109,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> VectorCache:
 @pytest.fixture(scope="session")
 def encoded(
     checkpoint: Checkpoint, prepared: Corpus, cache: VectorCache, recipe: Recipe
-) -> Encoded:
-    return Encoded(load(checkpoint, recipe.max_tokens), prepared, cache)
+) -> EncodedCorpus:
+    return EncodedCorpus(load(checkpoint, recipe.max_tokens), prepared, cache)
 
 
 @pytest.fixture(scope="session")
 def head_directory(
-    encoded: Encoded, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+    encoded: EncodedCorpus, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     directory = tmp_path_factory.mktemp("heads") / "tiny"
     about = "ten sentences written for the tests"

@@ -1,4 +1,4 @@
-"""Token vectors on disk: no sentence goes through a backbone twice, and no disk is filled."""
+"""Token vectors cached on disk, within a size limit, so that no sentence is encoded twice."""
 
 import hashlib
 import os
@@ -18,16 +18,17 @@ from training.progress import progress_bar
 
 DEFAULT_GIGABYTES = 20.0
 
-_TOKENS = 20  # in a sentence, about
+_TOKENS_PER_SENTENCE = 20  # an estimate
 
 _TENSORS = ("vectors", "ids", "lengths", "truncated")
 
 
 class VectorCache:
-    """Encoded lists of sentences, each in a file named for everything its content depends on.
+    """Encoded lists of sentences in half precision, one file each.
 
-    A file is written whole or not at all, so an interrupted run resumes where it was. When the
-    files outgrow `gigabytes`, those unused for longest go. Vectors are kept in half precision.
+    A file's name is a digest of everything its content depends on, and it is written atomically,
+    so that an interrupted run resumes where it stopped. Above `gigabytes`, the least recently used
+    files are removed.
     """
 
     def __init__(self, directory: Path | None = None, gigabytes: float = DEFAULT_GIGABYTES) -> None:
@@ -37,78 +38,73 @@ class VectorCache:
     def encode(
         self, backbone: Backbone, sentences: Sequence[str], advance: Advance | None = None
     ) -> TokenVectors:
-        """The sentences' token vectors, in float16 [T, H]: from disk, or encoded and kept.
+        """The sentences' token vectors in float16 [T, H], from disk if they are cached.
 
-        `advance` is called with the number of sentences encoded or read, as they are.
+        `advance` is called with the number of sentences read or encoded.
         """
         path = self._path(backbone, sentences)
-        if (found := _read(path)) is not None:
+        if (cached := _read(path)) is not None:
             with suppress(OSError):
-                os.utime(path)  # used just now
+                os.utime(path)  # mark as used
             if advance:
                 advance(len(sentences))
-            return found
+            return cached
         encoded = _half(backbone, sentences, backbone.encode(sentences, advance=advance))
-        self._keep(path, encoded)
+        self._write(path, encoded)
         return encoded
 
-    def ahead(
+    def prefetch(
         self, layers: Sequence[Backbone], shards: Iterable[Sequence[str]], sentences: int
     ) -> None:
-        """Encode several layers of one backbone in one pass, if all of them can be kept.
+        """Encode several layers of one backbone in one pass, if the cache can hold them all.
 
-        Args:
-            layers: the backbone, at each of its layers.
-            shards: the lists that will be asked for.
-            sentences: how many there are in all.
+        `shards` are lists of sentences as they will be passed to `encode`; `sentences` is their
+        total number.
         """
-        size = sentences * _TOKENS * sum(layer.hidden_size * 2 for layer in layers)
+        size = sentences * _TOKENS_PER_SENTENCE * sum(layer.hidden_size * 2 for layer in layers)
         if len(layers) < 2 or size > self.limit:
-            return  # each by itself, when it is asked for
+            return
         bar = progress_bar("Encoding", "sentences", total=sentences)
         for shard in shards:
             missing = [layer for layer in layers if not self.holds(layer, shard)]
             numbers = [layer.layer for layer in missing]
-            found = layers[0].encode_layers(shard, numbers) if missing else []
-            for layer, encoded in zip(missing, found, strict=True):
-                self._keep(self._path(layer, shard), _half(layer, shard, encoded))
+            encoded = layers[0].encode_layers(shard, numbers) if missing else []
+            for layer, tokens in zip(missing, encoded, strict=True):
+                self._write(self._path(layer, shard), _half(layer, shard, tokens))
             bar.update(len(shard))
         bar.close()
 
     def holds(self, backbone: Backbone, sentences: Sequence[str]) -> bool:
-        """Whether these sentences are encoded already."""
+        """Whether these sentences are cached."""
         return self._path(backbone, sentences).is_file()
 
     def _path(self, backbone: Backbone, sentences: Sequence[str]) -> Path:
         checkpoint = backbone.checkpoint
-        how = (checkpoint.tokenizer_sha256, backbone.layer, backbone.max_tokens)
-        digest = hashlib.sha256(f"{how}\n".encode())
+        variant = (checkpoint.tokenizer_sha256, backbone.layer, backbone.max_tokens)
+        digest = hashlib.sha256(f"{variant}\n".encode())
         for sentence in sentences:
             digest.update(sentence.encode() + b"\n")
         return self.directory / checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
 
-    def _keep(self, path: Path, encoded: TokenVectors) -> None:
-        if encoded.vectors.nbytes <= self.limit:
-            self._write(path, encoded)
-
     def _write(self, path: Path, encoded: TokenVectors) -> None:
+        size = encoded.vectors.nbytes
+        if size > self.limit:
+            return
         new = path.with_suffix(f".{os.getpid()}.new")
-        cut = np.array([encoded.truncated])
-        parts = (encoded.vectors, encoded.ids, encoded.lengths, cut)
-        tensors = dict(zip(_TENSORS, parts, strict=True))
-        # A cache that cannot be written, or is swept by another run, costs time, not the run.
+        parts = (encoded.vectors, encoded.ids, encoded.lengths, np.array([encoded.truncated]))
+        # If the cache cannot be written, or another run removes files from it, training goes on.
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._make_room(encoded.vectors.nbytes)
-            save_file(tensors, new)
+            self._make_room(size)
+            save_file(dict(zip(_TENSORS, parts, strict=True)), new)
             new.replace(path)
         except (OSError, SafetensorError):
             with suppress(OSError):
                 new.unlink(missing_ok=True)
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, size: int) -> None:
         files = [(file, file.stat()) for file in self.directory.glob("*/*.st")]
-        excess = sum(stat.st_size for _, stat in files) + needed - self.limit
+        excess = sum(stat.st_size for _, stat in files) + size - self.limit
         for file, stat in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
             if excess <= 0:
                 break
@@ -122,11 +118,11 @@ def _read(path: Path) -> TokenVectors | None:
             vectors, ids, lengths, truncated = map(file.get_tensor, _TENSORS)
             return TokenVectors(vectors, ids, lengths, int(truncated[0]))
     except (OSError, SafetensorError):
-        return None  # not there, or damaged: it is encoded again
+        return None  # missing or damaged
 
 
 def _half(backbone: Backbone, sentences: Sequence[str], encoded: TokenVectors) -> TokenVectors:
-    """In half precision; refuse vectors that it, or any, cannot hold."""
+    """Convert to half precision; reject vectors that are not finite in it."""
     with np.errstate(over="ignore"):
         vectors = encoded.vectors.astype(np.float16)
     finite = np.isfinite(vectors).all(axis=1)  # [T]

@@ -1,4 +1,4 @@
-"""A run on disk, so that one that was killed ends as if it had not been."""
+"""Checkpoints: a resumed run ends with the same weights as one that was never stopped."""
 
 import json
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ from model_store import LatteMixError
 from training.output import CHECKPOINT
 from training.vae import TokenVAE
 
-_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what Adam remembers of each parameter
+_ADAM = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run keeps its state, and what makes it this run and no other."""
+    """The checkpoint of one run, identified by its settings, backbone and corpus."""
 
     directory: Path
-    identity: Mapping[str, Any]  # every setting, and the digests of backbone and corpus
+    identity: Mapping[str, Any]
     every: int = 200  # steps between checkpoints
 
     @property
     def path(self) -> Path:
-        """The checkpoint."""
+        """The checkpoint file."""
         return self.directory / CHECKPOINT
 
     def save(self, step: int, vae: TokenVAE, adam: torch.optim.Adam) -> None:
-        """Keep the state before `step`, whole or not at all."""
+        """Save the state before `step`, atomically."""
         tensors = {f"model.{name}": tensor for name, tensor in vae.state_dict().items()}
         for name, parameter in vae.named_parameters():
             for part in _ADAM:
@@ -44,7 +44,7 @@ class Run:
         new.replace(self.path)
 
     def restore(self, vae: TokenVAE, adam: torch.optim.Adam) -> int:
-        """Load what an earlier run kept, if there is anything; return the step to go on with."""
+        """Load the checkpoint, if there is one; return the step to resume at."""
         if not self.path.is_file():
             return 0
         try:
@@ -53,27 +53,26 @@ class Run:
                 tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             raise LatteMixError(
-                f"{self.path} is damaged ({error}): begin anew with --restart."
+                f"{self.path} is damaged ({error}): start over with --restart."
             ) from error
         self._check(json.loads(metadata["identity"]))
         vae.load_state_dict({name: tensors[f"model.{name}"] for name in vae.state_dict()})
         for name, parameter in vae.named_parameters():
-            kept = {part: tensors[f"{part}.{name}"] for part in _ADAM}
-            moments = {part: kept[part].to(parameter) for part in _ADAM[1:]}
-            adam.state[parameter] = {"step": kept["step"], **moments}
+            moments = {part: tensors[f"{part}.{name}"].to(parameter) for part in _ADAM[1:]}
+            adam.state[parameter] = {"step": tensors[f"step.{name}"], **moments}
         return int(metadata["step"])
 
-    def _check(self, found: Mapping[str, Any]) -> None:
-        """Refuse to go on with another run's state."""
-        other = [
-            f"{key} (then {_short(found.get(key))}, now {_short(self.identity.get(key))})"
-            for key in sorted({*found, *self.identity})
-            if found.get(key) != self.identity.get(key)
+    def _check(self, saved: Mapping[str, Any]) -> None:
+        """Reject the checkpoint of another run."""
+        differences = [
+            f"{key} (then {_short(saved.get(key))}, now {_short(self.identity.get(key))})"
+            for key in sorted({*saved, *self.identity})
+            if saved.get(key) != self.identity.get(key)
         ]
-        if other:
+        if differences:
             raise LatteMixError(
-                f"{self.path} is of a run with another {', '.join(other)}. It was left as it is: "
-                "restore what changed to go on, choose another --out, or begin anew with --restart."
+                f"{self.path} is of a run with another {', '.join(differences)}. It is unchanged: "
+                "undo the change to resume, choose another --out, or start over with --restart."
             )
 
 

@@ -1,25 +1,24 @@
-"""`lattemix-train`: train a head, export it, evaluate it."""
+"""`lattemix-train`: train, export and evaluate heads."""
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+from typer import Argument, Option
 
 from lattemix.cli import PRECISIONS, PrecisionOption, StoreOption, build
 from lattemix.failures import complete
 from lattemix.settings import ModelSettings, load_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
-from training.commands import resume_command
+from training.cache import VectorCache
 from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
-from training.output import saved_step
+from training.output import resume_command, saved_step
 from training.readers import check as check_corpus
-from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe
+from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe, parse_settings
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -29,79 +28,61 @@ cli = typer.Typer(
 )
 
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
+SETTINGS = Recipe.load(DEFAULT_RECIPE).describe()
+NAMED = "BERT-Base=google-bert/bert-base-uncased"
 SETS = "stsb-dev,sts12,sts13,sts14,sts15,sts16,sick-r,stsb"
 
 BackboneOption = Annotated[
-    str, typer.Option(help="A pinned name, a directory, a file of word vectors, or a hub id.")
+    str, Option(help="Pinned name, directory, file of word vectors, or hub id.")
+]
+HeadOption = Annotated[Path, Option(help="Directory of a trained head.")]
+HeadBackboneOption = Annotated[
+    str | None, Option(help="Backbone; default: the one the head was trained on.")
 ]
 CorpusOption = Annotated[
-    list[Path], typer.Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, or - for stdin.")
+    list[Path], Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, - for stdin; repeatable.")
 ]
-ColumnOption = Annotated[list[str] | None, typer.Option(help="Which fields hold sentences.")]
+ColumnOption = Annotated[list[str] | None, Option(help="Field that holds sentences; repeatable.")]
 CacheOption = Annotated[
     Path | None,
-    typer.Option(
-        envvar="LATTEMIX_CACHE", help="Directory of cached token vectors; else ~/.cache/lattemix."
-    ),
+    Option(envvar="LATTEMIX_CACHE", help="Cache of token vectors; default: ~/.cache/lattemix."),
 ]
-CacheSize = Annotated[float, typer.Option(help="Limit of that cache, in GB.")]
+CacheSize = Annotated[float, Option(help="Size limit of the cache, in GB.")]
 
 
-def _with_recipe(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a flag for every setting of a recipe, collected in `settings`."""
-    defaults = Recipe.load(DEFAULT_RECIPE)
-
-    @functools.wraps(command)
-    def wrapped(**arguments: Any) -> None:
-        settings = {name: arguments.pop(name) for name in Recipe.model_fields}
-        command(**arguments, settings=settings)
-
-    own = dict(inspect.signature(command).parameters)
-    own.pop("settings")
-    for name, setting in Recipe.model_fields.items():
-        value = getattr(defaults, name)
-        option = typer.Option(
-            help=setting.description,
-            show_default=False if value is None else str(value),
-            rich_help_panel="Recipe (defaults of default.toml)",
-        )
-        own[name] = inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[setting.annotation | None, option],  # type: ignore
-        )
-    wrapped.__signature__ = inspect.Signature([*own.values()])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in own.items()}
-    return wrapped
-
-
-@cli.command()
-@_with_recipe
+@cli.command(epilog="\n".join(["Settings and their values in default.toml:", *SETTINGS]))
 def train(
-    *,
     corpus: CorpusOption,
-    out: Annotated[Path, typer.Option(help="Directory to write the head into.")],
-    settings: dict[str, Any],
+    out: Annotated[Path, Option(help="Directory to write the head to.")],
     backbone: BackboneOption = DEFAULT_BACKBONE,
-    recipe: Annotated[Path, typer.Option(help="TOML file.")] = DEFAULT_RECIPE,
+    recipe: Annotated[Path, Option(help="TOML file of settings.")] = DEFAULT_RECIPE,
+    settings: Annotated[
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable."),
+    ] = None,
+    steps: Annotated[int | None, Option(min=1, help="Same as --set steps=N.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Same as --set seed=N.")] = None,
+    max_sentences: Annotated[
+        int | None, Option(min=2, help="Same as --set max_sentences=N.")
+    ] = None,
     column: ColumnOption = None,
-    about: Annotated[str | None, typer.Option(help="The corpus in words, for the card.")] = None,
-    licence: Annotated[str | None, typer.Option(help="The corpus's, for the card.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="An sts-dev.csv, to score the head on.")] = None,
+    about: Annotated[str | None, Option(help="Description of the corpus.")] = None,
+    licence: Annotated[str | None, Option(help="Licence of the corpus.")] = None,
+    dev: Annotated[Path | None, Option(help="An sts-dev.csv to score the head on.")] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write its events as well, into OUT/tensorboard.")
+        bool, Option("--tensorboard", help="Write TensorBoard events to OUT/tensorboard.")
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what was there.")] = False,
+    restart: Annotated[bool, Option("--restart", help="Discard a previous run in OUT.")] = False,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Train a VAE head on a frozen backbone; the same command again resumes it."""
+    """Train a head on a frozen backbone; the same command again resumes an interrupted run."""
     with _resumable(out):
-        chosen = Recipe.load(recipe, **settings)
-        check_corpus(corpus, column or ())  # before torch is imported, which takes seconds
+        options = {"steps": steps, "seed": seed, "max_sentences": max_sentences}
+        overrides = {key: value for key, value in options.items() if value is not None}
+        chosen = Recipe.load(recipe, **parse_settings(settings or ()) | overrides)
+        check_corpus(corpus, column or ())  # before importing torch, which takes seconds
         pairs = read_pairs(dev) if dev else None
-        from training.cache import VectorCache
         from training.job import Job
 
         Job(
@@ -110,20 +91,22 @@ def train(
             corpus,
             chosen,
             VectorCache(cache, cache_gb),
-            column or (),
-            about,
-            licence,
-            pairs,
-            restart,
-            tensorboard,
+            columns=column or (),
+            about=about,
+            licence=licence,
+            dev=pairs,
+            restart=restart,
+            tensorboard=tensorboard,
         ).run(_tell)
 
 
 @cli.command()
 def export(
-    head: Annotated[Path, typer.Option(help="Directory of a trained head.")],
-    name: Annotated[str | None, typer.Option(help="Else the head's directory name.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
+    head: HeadOption,
+    name: Annotated[
+        str | None, Option(help="Name of the model; default: the head's directory name.")
+    ] = None,
+    backbone: HeadBackboneOption = None,
     precision: PrecisionOption = PRECISIONS,
     store: StoreOption = None,
 ) -> None:
@@ -133,16 +116,15 @@ def export(
 
 @cli.command()
 def describe(
-    head: Annotated[Path, typer.Option(help="Directory of a trained head.")],
+    head: HeadOption,
     corpus: CorpusOption,
     column: ColumnOption = None,
-    backbone: Annotated[str | None, typer.Option(help="Else the one it was trained on.")] = None,
+    backbone: HeadBackboneOption = None,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Find the words of a corpus that are most in each latent class; `train` has done it."""
+    """Find the top words of each latent class, for a head that was trained without them."""
     check_corpus(corpus, column or ())
-    from training.cache import VectorCache
     from training.meanings import describe
 
     describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone, _tell)
@@ -151,46 +133,41 @@ def describe(
 @cli.command()
 def evaluate(
     data: Annotated[
-        list[Path], typer.Option(help="Folder of benchmarks, a TSV of score, a, b; or `hub`.")
+        list[Path], Option(help="Folder of benchmarks, TSV of score, a, b, or `hub`; repeatable.")
     ],
-    sets: Annotated[str, typer.Option(help="Of the folder or the hub; with commas.")] = SETS,
+    sets: Annotated[str, Option(help="Sets of the folder or the hub, comma-separated.")] = SETS,
     model: Annotated[
-        str | None, typer.Option(help="Measured as served: `name` or `name:precision`.")
+        str | None, Option(help="Model to measure as served: `name` or `name:precision`.")
     ] = None,
     head: Annotated[
-        list[Path] | None, typer.Option(help="A head's directory; one for each seed.")
+        list[Path] | None, Option(help="Directory of a head; repeatable, one per seed.")
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Of the head or model; alone, only poolings are measured.")
+        str | None, Option(help="Backbone of the head or model; alone, only poolings are measured.")
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(min=0, help="Of a backbone alone; else the last.")
+        int | None, Option(min=0, help="Layer of a backbone alone; default: the last.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Of a running server, to measure.")] = None,
+    url: Annotated[str | None, Option(help="Running server to measure.")] = None,
     controls: Annotated[
-        bool, typer.Option("--controls", help="Measure encoders nobody trained as well.")
+        bool, Option("--controls", help="Also measure randomly initialised encoders.")
     ] = False,
-    corpus: Annotated[
-        list[Path] | None, typer.Option(help="The head's, to centre the controls.")
-    ] = None,
+    corpus: Annotated[list[Path] | None, Option(help="Corpus to centre controls with.")] = None,
     column: ColumnOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the report: Markdown, JSON, CSV, plots.")
+        Path | None, Option(help="Directory for the report: Markdown, JSON, CSV, plots.")
     ] = None,
-    record: Annotated[
-        bool, typer.Option("--record", help="Keep the scores in the first head.")
-    ] = False,
+    record: Annotated[bool, Option("--record", help="Store the scores in the first head.")] = False,
     store: StoreOption = None,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Measure agreement with people: mixtures beside poolings, controls and what is served."""
+    """Measure correlation with human scores: mixtures, poolings, controls, served models."""
     check_corpus(corpus or (), column or ())
-    from training.cache import VectorCache
     from training.evaluate import tables
     from training.evaluate.evaluation import Evaluation, record_scores
 
-    artifact = _as_served(model, store) if model else None
+    artifact = _served_artifact(model, store) if model else None
     evaluation = Evaluation(
         data,
         sets.split(","),
@@ -205,14 +182,14 @@ def evaluate(
         column or (),
     )
     if record and not evaluation.directories:
-        raise LatteMixError("--record keeps scores in a head: name it with --head.")
+        raise LatteMixError("--record stores scores in a head: name it with --head.")
     report = evaluation.run()
     tables.show(report)
     if out:
-        from training.evaluate.plots import draw
+        from training.plots import draw_evaluation
 
         tables.write(report, out)
-        draw(report, out)
+        draw_evaluation(report, out)
     if record:
         precision = artifact.manifest.precision if artifact else "fp32"
         record_scores(report, evaluation.directories[0], precision)
@@ -220,17 +197,18 @@ def evaluate(
 
 @cli.command()
 def words(
-    data: Annotated[Path, typer.Option(help="Folder of benchmarks, `words` among them.")],
+    data: Annotated[Path, Option(help="Folder of benchmarks with a `words` folder.")],
     backbone: BackboneOption = DEFAULT_BACKBONE,
-    layer: Annotated[list[int] | None, typer.Option(help="One or several; else the last.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the report.")] = None,
+    layer: Annotated[
+        list[int] | None, Option(help="Layer to measure; repeatable; default: the last.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="Directory for the report.")] = None,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Measure what a backbone's layers know of words: similarity, analogies, categories."""
-    from training.cache import VectorCache
+    """Measure a backbone's word vectors: similarity, analogies, categories."""
     from training.evaluate import tables
-    from training.evaluate.word_report import measure_words
+    from training.evaluate.words import measure_words
 
     report = measure_words(backbone, layer or (), data, VectorCache(cache, cache_gb))
     tables.show(report)
@@ -240,27 +218,26 @@ def words(
 
 @cli.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help="One of the paper's: pooling, vae, …")],
-    data: Annotated[Path, typer.Option(help="Folder of benchmarks.")],
-    out: Annotated[Path, typer.Option(help="Directory for heads, scores and the report.")],
+    table: Annotated[str, Argument(help="Table of the paper: pooling, vae, …")],
+    data: Annotated[Path, Option(help="Folder of benchmarks.")],
+    out: Annotated[Path, Option(help="Directory for heads, scores and the report.")],
     backbone: Annotated[
         list[str] | None,
-        typer.Option(help="PAPER'S-NAME=SOURCE, as in BERT-Base=google-bert/bert-base-uncased."),
+        Option(metavar="NAME=SOURCE", help=f"Backbone by its name in the paper, as in {NAMED}."),
     ] = None,
-    corpus: Annotated[list[Path] | None, typer.Option(help="To train on: SNLI.")] = None,
+    corpus: Annotated[list[Path] | None, Option(help="Training corpus: SNLI.")] = None,
     column: ColumnOption = None,
-    recipe: Annotated[Path, typer.Option(help="What the table varies.")] = RECIPES / "paper.toml",
-    seeds: Annotated[int, typer.Option(min=1, help="Heads trained for every cell.")] = 3,
+    recipe: Annotated[Path, Option(help="Base settings.")] = RECIPES / "paper.toml",
+    seeds: Annotated[int, Option(min=1, help="Heads trained per cell.")] = 3,
     cache: CacheOption = None,
     cache_gb: CacheSize = 20,
 ) -> None:
-    """Rerun one of the paper's tables, beside its figures; the same command again resumes it."""
+    """Recompute one of the paper's tables; the same command again resumes it."""
     check_corpus(corpus or (), column or ())
-    from training.cache import VectorCache
     from training.evaluate import tables
-    from training.paper.plots import draw_layers
     from training.paper.published import PublishedTable
     from training.paper.reproduce import Reproduction
+    from training.plots import draw_layers
 
     comparison = Reproduction(
         PublishedTable.load(table),
@@ -280,7 +257,7 @@ def reproduce(
 
 @contextmanager
 def _resumable(out: Path) -> Iterator[None]:
-    """End on SIGINT or SIGTERM with the command that resumes the run in `out`."""
+    """On SIGINT or SIGTERM, print the command that resumes the run in `out` and exit."""
     try:
         with interruptible():
             yield
@@ -294,12 +271,12 @@ def _resumable(out: Path) -> Iterator[None]:
         raise typer.Exit(interrupt.exit_code) from None
 
 
-def _as_served(model: str, store: Path | None) -> Artifact:
-    """The model in the precision named, or in the one that would be served here."""
+def _served_artifact(model: str, store: Path | None) -> Artifact:
+    """The model in the requested precision, or in the one that would be served here."""
     from lattemix.session import likely_device
 
-    held = Store(load_settings(ModelSettings, store=store).store)
-    artifact, reason = choose(held, model, likely_device("auto"))
+    models = Store(load_settings(ModelSettings, store=store).store)
+    artifact, reason = choose(models, model, likely_device("auto"))
     _tell(f"{artifact.manifest.reference}: {reason}")
     return artifact
 
@@ -307,10 +284,7 @@ def _as_served(model: str, store: Path | None) -> Artifact:
 def _named_source(entry: str) -> tuple[str, str]:
     name, _, source = entry.partition("=")
     if not (name and source):
-        raise LatteMixError(
-            "--backbone takes NAME=SOURCE, as in BERT-Base=google-bert/bert-base-uncased, "
-            f"not {entry!r}."
-        )
+        raise LatteMixError(f"--backbone takes NAME=SOURCE, as in {NAMED}, not {entry!r}.")
     return name, source
 
 

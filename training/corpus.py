@@ -1,4 +1,4 @@
-"""Sentences from files of many kinds, de-duplicated and shuffled in bounded memory."""
+"""A prepared corpus: distinct sentences in random order, on disk, made in bounded memory."""
 
 import hashlib
 import json
@@ -6,17 +6,18 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 from model_store import LatteMixError
 
-SHARD_SENTENCES = 2048  # about 20 MB of half-precision vectors, for a backbone 384 wide
+SHARD_SENTENCES = 2048  # about 20 MB of half-precision vectors for a backbone of width 384
 _BUCKETS = 256
 _INDEX = "corpus.json"
 
 
 class CorpusError(LatteMixError):
-    """A corpus cannot be read, or is of no use."""
+    """A corpus cannot be read, or is too small."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,15 @@ class Corpus:
 
     directory: Path
     sentences: int
-    sha256: str  # of the sentences in their order
+    sha256: str  # of the sentences in order
 
     @property
     def shards(self) -> int:
-        """How many lists of at most `SHARD_SENTENCES` there are."""
+        """Number of shards."""
         return -(-self.sentences // SHARD_SENTENCES)
 
     def shard_size(self, index: int) -> int:
-        """The number of sentences in one shard; only the last is shorter than the others."""
+        """Number of sentences in a shard; only the last shard is shorter."""
         return min(SHARD_SENTENCES, self.sentences - index * SHARD_SENTENCES)
 
     def shard(self, index: int) -> list[str]:
@@ -41,46 +42,36 @@ class Corpus:
         return _shard(self.directory, index).read_text(encoding="utf-8").split("\n")
 
     def head(self, count: int) -> list[str]:
-        """The first `count` sentences: a sample, since the order is random."""
-        found: list[str] = []
-        for index in range(self.shards):
-            if len(found) >= count:
-                break
-            found += self.shard(index)
-        return found[:count]
+        """The first `count` sentences: a random sample, since the order is random."""
+        shards = range(min(self.shards, -(-count // SHARD_SENTENCES)))
+        return [sentence for index in shards for sentence in self.shard(index)][:count]
 
     @classmethod
     def open(cls, directory: Path) -> "Corpus | None":
-        """One that was prepared earlier, if it was completed."""
+        """The corpus prepared in a directory; None if it is missing or incomplete."""
         try:
-            found = json.loads((directory / _INDEX).read_text(encoding="utf-8"))
+            record = json.loads((directory / _INDEX).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return cls(directory, **found)
+        return cls(directory, **record)
 
 
-def prepare(sentences: Iterable[str], directory: Path, most: int | None = None) -> Corpus:
-    """Write the distinct sentences into shards, in random order.
+def prepare(sentences: Iterable[str], directory: Path, limit: int | None = None) -> Corpus:
+    """Write the distinct, non-empty sentences into shards, in random order.
 
-    The order is that of their hashes, so it is the same for every order of the lines, and for
-    every run: what one has encoded, another finds in the cache. A run's seed draws the order of
-    shards and of the sentences in each. Sentences are first spread over files by the hash's first
-    byte, where equal ones meet; each file is then sorted in memory. So tens of millions need the
-    memory of a 256th of them.
-
-    Args:
-        sentences: what to prepare; duplicates and empty ones are dropped.
-        directory: where the shards go.
-        most: keep only so many, a random sample.
+    Sentences are sorted by hash: the order depends neither on the order of the input nor on the
+    run's seed, so runs share cached vectors. They are first distributed over files by the first
+    byte of the hash, and each file is sorted in memory, which takes a 256th of the corpus.
+    With a `limit`, only a random sample of that size is written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / _INDEX).unlink(missing_ok=True)  # until it is whole
+    (directory / _INDEX).unlink(missing_ok=True)  # written when the shards are complete
     digest, count = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
-        buckets = _spread(sentences, Path(temporary))
-        for index, shard in enumerate(_chunks(_ordered(buckets), SHARD_SENTENCES, most)):
+        ordered = islice(_sorted(_distribute(sentences, Path(temporary))), limit)
+        while shard := [*islice(ordered, SHARD_SENTENCES)]:
             text = "\n".join(shard)
-            _shard(directory, index).write_text(text, encoding="utf-8")
+            _shard(directory, count // SHARD_SENTENCES).write_text(text, encoding="utf-8")
             digest.update(text.encode() + b"\n")
             count += len(shard)
     check_size(count)
@@ -92,11 +83,11 @@ def prepare(sentences: Iterable[str], directory: Path, most: int | None = None) 
 
 
 def check_size(sentences: int) -> None:
-    """Refuse a corpus of fewer than two distinct sentences."""
+    """Reject a corpus of fewer than two distinct sentences."""
     if sentences < 2:
         raise CorpusError(
             f"The corpus holds {'one sentence' if sentences else 'no sentences'}: a head is "
-            "trained on many, and thousands are better."
+            "trained on many, better thousands."
         )
 
 
@@ -104,36 +95,23 @@ def _shard(directory: Path, index: int) -> Path:
     return directory / f"{index:06}.txt"
 
 
-def _key(sentence: str) -> bytes:
+def _hash(sentence: str) -> bytes:
     return hashlib.blake2b(sentence.encode(), digest_size=16).digest()
 
 
-def _spread(sentences: Iterable[str], directory: Path) -> list[Path]:
-    """Write each sentence into the file of its key's first byte."""
+def _distribute(sentences: Iterable[str], directory: Path) -> list[Path]:
+    """Write each sentence into the file of its hash's first byte."""
     paths = [directory / f"{index:02x}" for index in range(_BUCKETS)]
     with ExitStack() as stack:
         files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
         for sentence in sentences:
             if words := sentence.split():
-                line = " ".join(words)  # no line ends inside
-                files[_key(line)[0]].write(line + "\n")
+                line = " ".join(words)  # removes line breaks
+                files[_hash(line)[0]].write(line + "\n")
     return paths
 
 
-def _ordered(buckets: Sequence[Path]) -> Iterator[str]:
+def _sorted(buckets: Sequence[Path]) -> Iterator[str]:
     for bucket in buckets:
         lines = bucket.read_text(encoding="utf-8").split("\n")[:-1]
-        yield from sorted(set(lines), key=_key)
-
-
-def _chunks(items: Iterable[str], size: int, most: int | None) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    for index, item in enumerate(items):
-        if index == most:
-            break
-        chunk.append(item)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+        yield from sorted(set(lines), key=_hash)

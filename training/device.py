@@ -1,4 +1,4 @@
-"""Where training runs: this process's GPU if there is one, and its place among its fellows."""
+"""The device of this process, and the other processes of a `torchrun`."""
 
 import os
 from contextlib import AbstractContextManager
@@ -9,38 +9,38 @@ from torch import distributed
 
 
 def device() -> torch.device:
-    """The GPU that torchrun (or accelerate) gave this process, the first one, or the CPU."""
+    """The GPU that torchrun or accelerate assigned to this process, the first GPU, or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
-def autocast(where: torch.device) -> AbstractContextManager[object]:
-    """Mixed precision on a GPU, in bfloat16, which has float32's range; float32 on the CPU."""
-    return torch.autocast(where.type, dtype=torch.bfloat16, enabled=where.type == "cuda")
+def autocast(target: torch.device) -> AbstractContextManager[object]:
+    """Mixed precision in bfloat16 on a GPU, float32 on the CPU."""
+    return torch.autocast(target.type, dtype=torch.bfloat16, enabled=target.type == "cuda")
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes that one `torchrun` or `accelerate launch` started; usually just this one."""
+    """The processes started by one `torchrun` or `accelerate launch`; one without a launcher."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def join(cls) -> "Workers":
-        """Find the others, if the launcher's environment says that there are any."""
+        """Join the process group that the environment describes, if any."""
         count = int(os.environ.get("WORLD_SIZE", 1))
         if count > 1 and not distributed.is_initialized():
-            distributed.init_process_group("gloo")  # only barriers are needed, on any device
+            distributed.init_process_group("gloo")  # enough for barriers, and works on any device
         return cls(int(os.environ.get("RANK", 0)), count)
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that trains, and speaks."""
+        """Whether this is the process that trains and prints."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Return when every process has come this far."""
+        """Wait for all processes to reach this point."""
         if self.count > 1:
             distributed.barrier()

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as an exception that never splits a training step."""
+"""SIGINT and SIGTERM as an exception that is never raised within a training step."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """The user, or the system, asked this process to stop."""
+    """SIGINT or SIGTERM was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -18,7 +18,7 @@ class Interrupted(BaseException):
 
 
 class _State:
-    """The first signal received, and whether it has to wait."""
+    """The first signal received, and whether raising `Interrupted` is deferred."""
 
     received: int | None = None
     deferred = False
@@ -31,30 +31,28 @@ class _State:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise `Interrupted` on the first SIGINT or SIGTERM; the same again ends the process at once.
+    """Raise `Interrupted` on the first SIGINT or SIGTERM; the same signal again kills the process.
 
-    A signal that the parent process has set to be ignored stays ignored. Of several processes that
-    share a run, only the first has anything to save.
+    Signals that the parent process ignores stay ignored. Under torchrun only the first process has
+    anything to save; the others are killed at once.
     """
-    is_first = os.environ.get("RANK", "0") == "0"
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    replaced = {
-        n: handler for n, handler in handlers.items() if handler not in (signal.SIG_IGN, None)
-    }
+    handler = _receive if os.environ.get("RANK", "0") == "0" else signal.SIG_DFL
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    replaced = {n: old for n, old in previous.items() if old not in (signal.SIG_IGN, None)}
     for number in replaced:
-        signal.signal(number, _receive if is_first else signal.SIG_DFL)
+        signal.signal(number, handler)
     try:
         yield
     finally:
         _State.received = None
-        for number, handler in replaced.items():
-            signal.signal(number, handler)
+        for number, old in replaced.items():
+            signal.signal(number, old)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Defer `Interrupted` to the end of the block."""
-    _State.check()  # an exception raised in a finaliser was lost
+    _State.check()  # an exception raised within a finaliser was lost
     _State.deferred = True
     try:
         yield
@@ -64,7 +62,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Ignore SIGINT and SIGTERM for the rest of an `interruptible` block, once its work is done."""
+    """Ignore SIGINT and SIGTERM for the rest of an `interruptible` block."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _receive:
             signal.signal(number, signal.SIG_IGN)
@@ -74,6 +72,6 @@ def _receive(number: int, frame: FrameType | None) -> None:
     if _State.received == number:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
-    if _State.received is None:  # torchrun answers SIGINT with SIGTERM to all its processes
+    if _State.received is None:  # torchrun sends SIGTERM to all its processes on SIGINT
         _State.received = number
         _State.check()

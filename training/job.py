@@ -1,43 +1,59 @@
-"""One training job: everything `lattemix-train train` does, and what it leaves behind."""
+"""A training job: prepare the corpus, encode it, train a head, write the results."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattemix.build.backbones import Checkpoint
+import numpy as np
+import torch
+from torch import Tensor
+
+from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors, open_backbone
 from lattemix.build.families import ExportError
-from lattemix.build.head import SPEC, STATISTICS_SENTENCES, Head
+from lattemix.build.head import (
+    SPEC,
+    STATISTICS_SENTENCES,
+    Floats,
+    Head,
+    HeadSpec,
+    normalise,
+    rounded,
+)
 from lattemix.build.network import check_exportable
 from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
-from training import backbones
+from model_store.manifest import BackboneOrigin
+from training import backbones, weighting
+from training.backbones import Backbone
 from training.cache import VectorCache
-from training.card import FILE as CARD
-from training.card import card
-from training.commands import export_commands
+from training.checkpoint import Run
 from training.corpus import Corpus, prepare
 from training.device import Workers
-from training.evaluate import measure
-from training.evaluate.report import MEAN, Report
+from training.encoding import Batches, EncodedCorpus
+from training.evaluate.report import MEAN_POOLING, Report
+from training.evaluate.scorers import BackboneScorer, DevScore, evaluate
 from training.evaluate.sets import Pairs
-from training.events import require_tensorboard
 from training.interrupt import ignore_signals
 from training.meanings import meanings
-from training.monitor import LOG, collapse, read_log
-from training.output import STATE, exclusive, saved_step
-from training.pipeline import Encoded, make_head
+from training.monitor import LOG, collapse, read_log, require_tensorboard
+from training.output import STATE, exclusive, export_commands, saved_step
+from training.probes import probes_for
 from training.readers import STDIN, read
 from training.recipe import Recipe
-from training.report import verdict, write_report
-from training.weighting import check_learnable
+from training.report import verdict, write_card, write_report
+from training.trainer import train
+from training.vae import TokenVAE
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, on what, and where to."""
+    """One `lattemix-train train`: a head, its card, its log and its report, written to `out`.
+
+    `out/run` holds the prepared corpus and the checkpoint until the job is complete. The same job
+    started again resumes from there.
+    """
 
     out: Path
     backbone: str
@@ -52,32 +68,32 @@ class Job:
     tensorboard: bool = False
 
     def run(self, tell: Callable[[str], None]) -> None:
-        """Train the head and write it, its card, its log and its report into `out`.
-
-        While it runs, `out/run` holds the prepared corpus and the checkpoint; the same job, begun
-        again, goes on from there.
-        """
+        """Run the job; under torchrun every process encodes, and the first one trains."""
         if self.tensorboard:
             require_tensorboard()
         workers = Workers.join()
-        if workers.is_first:
-            with exclusive(self.out):
-                self._clear()
-                with self._state_discarded():
-                    self._run(workers, tell)
-        else:
-            self._run(workers, tell=_silence)
+        if not workers.is_first:
+            self._run(workers, tell=lambda message: None)
+            return
+        with exclusive(self.out):
+            self._clear()
+            try:
+                self._run(workers, tell)
+            except BaseException:
+                if saved_step(self.out) is None:  # nothing to resume
+                    shutil.rmtree(self._state, ignore_errors=True)
+                raise
 
     def _run(self, workers: Workers, tell: Callable[[str], None]) -> None:
         tell(f"Opening the backbone {self.backbone}")
-        with backbones.open_backbone(self.backbone) as checkpoint:
-            # The weights last: they take longest, and everything else may be wrong.
+        with open_backbone(self.backbone) as checkpoint:
             servable = self._check(checkpoint, tell)
             corpus = self._prepare(workers)
             tell(f"{corpus.sentences:,} distinct sentences")
+            # The weights last: they load slowest, and anything above may fail.
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
-            encoded = Encoded(backbone, corpus, self.cache)
-            encoded.ahead(self.recipe, workers, progress=workers.is_first)
+            encoded = EncodedCorpus(backbone, corpus, self.cache)
+            encoded.prefetch(self.recipe, workers)
             if workers.is_first:
                 self._train(encoded, tell)
                 if servable:
@@ -85,50 +101,17 @@ class Job:
                     tell("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
         workers.wait()
 
-    def _train(self, encoded: Encoded, tell: Callable[[str], None]) -> None:
-        about = self.about or ", ".join(path.name for path in self.corpus)
-        events = self._events if self.tensorboard else None
-        head = make_head(encoded, self.recipe, about, self.state, dev=self.dev, events=events)
-        results = self._results(head, encoded, self.dev) if self.dev else None
-        self._finish(head, encoded, results)
-        _tell_of_cuts(head, tell)
-        _tell_of_collapse(head, tell)
-        tell(f"Wrote the head to {self.out}.")
-
-    def _check(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
-        """Refuse what the backbone's config shows to be wrong; return whether it can be served."""
-        backbones.check(checkpoint, self.recipe.max_tokens, self.recipe.layer)
-        if self.recipe.token_weighting == "learned":
-            check_learnable(checkpoint)
-        try:
-            check_exportable(checkpoint)
-        except ExportError as error:
-            tell(f"Note: this head can be evaluated, but not served. {error}")
-            return False
-        return self.recipe.model == "categorical"
-
     @property
-    def state(self) -> Path:
-        """Where a run keeps what it needs to be resumed."""
+    def _state(self) -> Path:
         return self.out / STATE
 
     @property
     def _events(self) -> Path:
         return self.out / "tensorboard"
 
-    @contextmanager
-    def _state_discarded(self) -> Iterator[None]:
-        """Remove the state of a run that fails before its first checkpoint."""
-        try:
-            yield
-        except BaseException:
-            if saved_step(self.out) is None:
-                shutil.rmtree(self.state, ignore_errors=True)
-            raise
-
     def _clear(self) -> None:
         if self.restart:
-            for old in (self.state, self._events):
+            for old in (self._state, self._events):
                 shutil.rmtree(old, ignore_errors=True)
         elif (self.out / SPEC).exists() and saved_step(self.out) is None:
             raise LatteMixError(
@@ -136,63 +119,177 @@ class Job:
                 "--restart."
             )
 
+    def _check(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
+        """Reject a backbone that cannot be trained on; return whether the head can be served."""
+        backbones.check(checkpoint, self.recipe.max_tokens, self.recipe.layer)
+        if self.recipe.token_weighting == "learned":
+            weighting.check_learnable(checkpoint)
+        try:
+            check_exportable(checkpoint)
+        except ExportError as error:
+            tell(f"Note: this head can be evaluated, but not served. {error}")
+            return False
+        return self.recipe.model == "categorical"
+
     def _prepare(self, workers: Workers) -> Corpus:
-        directory = self.state / "corpus"
+        directory = self._state / "corpus"
         # Standard input cannot be read again when a run is resumed.
-        kept = STDIN in self.corpus and saved_step(self.out) is not None
-        if workers.is_first and not (kept and Corpus.open(directory)):
-            sentences = read(self.corpus, self.columns)
-            prepare(sentences, directory, self.recipe.max_sentences)
+        reuse = STDIN in self.corpus and saved_step(self.out) is not None
+        if workers.is_first and not (reuse and Corpus.open(directory)):
+            prepare(read(self.corpus, self.columns), directory, self.recipe.max_sentences)
         workers.wait()
         corpus = Corpus.open(directory)
         assert corpus is not None
         return corpus
 
-    def _results(self, head: Head, encoded: Encoded, dev: Pairs) -> Report:
-        sample = encoded.corpus.head(STATISTICS_SENTENCES)
-        measured = measure.Encoded(encoded.backbone, self.cache, [head], True, sample)
-        return measure.measure([dev], [measured], head.spec.recommended_metric)
+    def _train(self, encoded: EncodedCorpus, tell: Callable[[str], None]) -> None:
+        about = self.about or ", ".join(path.name for path in self.corpus)
+        events = self._events if self.tensorboard else None
+        head = make_head(encoded, self.recipe, about, self._state, dev=self.dev, events=events)
+        self._write(head, encoded)
+        if share := head.spec.training["sentences_cut"]:
+            tell(
+                f"Note: {share:.1%} of the sentences are longer than max_tokens "
+                f"({head.spec.max_tokens}) and were truncated."
+            )
+        if collapse(head.spec.training, head.spec.latent_dims):
+            tell(verdict(head.spec))
+        tell(f"Wrote the head to {self.out}.")
 
-    def _finish(self, head: Head, encoded: Encoded, results: Report | None) -> None:
-        """Leave everything in `out`; the head last, since where there is one a run is done."""
-        for log in self.state.glob("*.jsonl"):
+    def _write(self, head: Head, encoded: EncodedCorpus) -> None:
+        """Write everything to `out`; the head last, since its presence marks a complete run."""
+        for log in self._state.glob("*.jsonl"):
             shutil.copyfile(log, self.out / log.name)
-        self._write_up(head, encoded, results)
         has_classes = head.spec.model == "categorical"
+        usage = head.class_usage(encoded.sample(self.recipe)) if has_classes else None
+        self._write_report(head, usage, self._evaluate(head, encoded, self.dev))
         latents = meanings(head, encoded, self.recipe) if has_classes else None
-        ignore_signals()  # a moment before it is complete, a run is not worth interrupting
+        ignore_signals()  # the rest takes less than a second
         (self.out / LATENTS).unlink(missing_ok=True)
         head.save(self.out)
         if latents is not None:
             write_latents(latents, str(Head.load(self.out).spec.sha256), self.out)
-        shutil.rmtree(self.state)
+        shutil.rmtree(self._state)
 
-    def _write_up(self, head: Head, encoded: Encoded, results: Report | None) -> None:
-        """The card and the report."""
+    def _evaluate(self, head: Head, encoded: EncodedCorpus, dev: Pairs | None) -> Report | None:
+        if dev is None:
+            return None
+        sample = encoded.corpus.head(STATISTICS_SENTENCES)
+        scorer = BackboneScorer(encoded.backbone, self.cache, [head], True, sample)
+        return evaluate([dev], [scorer], head.spec.recommended_metric)
+
+    def _write_report(self, head: Head, usage: Floats | None, results: Report | None) -> None:
+        """Write the card and the report."""
         licence = self.licence or "not stated"
         tables = results.tables()[:2] if results else []
-        scores = "\n\n".join(table.markdown for table in tables)
-        text = card(head, self.out.name, licence, scores)
-        (self.out / CARD).write_text(text, encoding="utf-8")
-        has_classes = head.spec.model == "categorical"
-        usage = head.class_usage(encoded.sample(self.recipe)) if has_classes else None
-        pooled = results.values(MEAN, results.sets[0].name)[0] if results else None
+        write_card(self.out, head, licence, tables)
+        pooled = results.values(MEAN_POOLING, results.sets[0].name)[0] if results else None
         log = read_log(self.out / LOG)
         write_report(self.out, head, licence, log, usage, tables, pooled)
 
 
-def _silence(message: str) -> None:
-    pass
+def make_head(
+    encoded: EncodedCorpus,
+    recipe: Recipe,
+    about_corpus: str,
+    directory: Path | None = None,
+    progress: bool = True,
+    dev: Pairs | None = None,
+    events: Path | None = None,
+) -> Head:
+    """Train a head.
+
+    Args:
+        encoded: the corpus and the backbone.
+        recipe: the settings.
+        about_corpus: description of the corpus.
+        directory: directory of the checkpoint and the log.
+        progress: whether to show progress.
+        dev: pairs to score the encoder on during training.
+        events: directory of TensorBoard events.
+    """
+    backbone, corpus, checkpoint = encoded.backbone, encoded.corpus, encoded.backbone.checkpoint
+    sample, batches = encoded.sample(recipe), encoded.batches(recipe)
+    if not len(sample.vectors):
+        raise BackboneError(f"{checkpoint.name} knows no word of the corpus.")
+    mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sif = recipe.token_weighting == "sif"
+    fixed = {"mean": mean, **weighting.id_weights(checkpoint, corpus, sif, recipe.max_tokens)}
+    spec = _spec(backbone, recipe, about_corpus)
+
+    def batch(step: int) -> Tensor:
+        vectors = batches(step).vectors.astype(np.float32)
+        return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
+
+    def head_of(vae: TokenVAE) -> Head:
+        return Head(spec, {**fixed, **_encoder_tensors(vae)})
+
+    steps = recipe.total_steps(corpus.sentences)
+    run = Run(directory, identity(backbone, corpus, recipe)) if directory else None
+    dev_score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
+    score = (lambda vae: dev_score(head_of(vae))) if dev_score else None
+    vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress, score, events)
+    figures |= {
+        "steps": steps,
+        "sentences": corpus.sentences,
+        "sentences_cut": round(sample.truncated / len(sample), 4),
+    }
+    head = Head(spec.model_copy(update={"training": figures}), head_of(vae).tensors)
+    if recipe.token_weighting == "learned":
+        sentences = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
+        learned = weighting.learned_weights(head, checkpoint, sentences, recipe.seed)
+        head = Head(head.spec, {**head.tensors, **learned})
+    return _with_statistics(head, backbone, sample) if recipe.model == "categorical" else head
 
 
-def _tell_of_cuts(head: Head, tell: Callable[[str], None]) -> None:
-    if share := head.spec.training["sentences_cut"]:
-        tell(
-            f"Note: {share:.1%} of the sentences are longer than max_tokens ({head.spec.max_tokens}"
-            ") and were cut."
-        )
+def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, object]:
+    """Everything that must be unchanged for a run to be resumed."""
+    return {
+        **recipe.model_dump(mode="json"),
+        "backbone": backbone.checkpoint.sha256,
+        "corpus": corpus.sha256,
+    }
 
 
-def _tell_of_collapse(head: Head, tell: Callable[[str], None]) -> None:
-    if collapse(head.spec.training, head.spec.latent_dims):
-        tell(verdict(head.spec))
+def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
+    checkpoint = backbone.checkpoint
+    return HeadSpec(
+        backbone=BackboneOrigin(
+            name=checkpoint.name,
+            sha256=checkpoint.sha256,
+            architecture=checkpoint.config["model_type"],
+            layer=backbone.layer,
+            hidden_size=backbone.hidden_size,
+        ),
+        model=recipe.model,
+        latent_dims=recipe.latent_dims,
+        classes=recipe.classes,
+        temperature=recipe.inference_temperature or recipe.temperature,
+        max_tokens=recipe.max_tokens,
+        normalisation=recipe.normalisation,
+        token_weighting=recipe.token_weighting,
+        recommended_metric=recipe.metric,
+        corpus=about_corpus,
+        recipe=recipe.model_dump(mode="json"),
+    )
+
+
+def _encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
+    """The encoder's weights and biases by their names in a head."""
+    layers = [layer for layer in vae.encoder if isinstance(layer, torch.nn.Linear)]
+    return {
+        f"encoder.{index}.{kind}": rounded(getattr(layer, kind).detach().cpu().numpy())
+        for index, layer in enumerate(layers)
+        for kind in ("weight", "bias")
+    }
+
+
+def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
+    """Add the centre and the probe mixtures to a trained head."""
+    candidates = probes_for(backbone.checkpoint)
+    mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
+    # Static vectors may know no word of a probe; its mixture is then NaN.
+    known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
+    spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
+    tensors = {**head.tensors, "centre": head.centre_of(sample), "probes": mixtures[known]}
+    return Head(spec, tensors)

@@ -1,4 +1,4 @@
-"""What latent classes mean: the words of the training corpus that are most in each of them."""
+"""The meaning of latent classes: for each class, the corpus words with the largest share in it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,38 +15,39 @@ from model_store.latents import LATENTS, LatentClass, Latents, write
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.pipeline import Encoded
+from training.encoding import EncodedCorpus
 from training.readers import read
 from training.recipe import Recipe
 
-SHOWN = 8  # words of a class
-_MOST_SHARDS = 16  # of the corpus, which are looked at
-_FEWEST, _MOST_WORDS = 4, 8192  # tokens of a word, and words, the most frequent ones
-_PRIOR = 4  # tokens that every word is taken to have had in all classes as they are used
+SHOWN = 8  # words per class
+_MAX_SHARDS = 16
+_MIN_TOKENS, _MAX_WORDS = 4, 8192  # tokens of a word; words, the most frequent ones
+_PRIOR = 4  # pseudo-tokens of average usage added to every word, so that rare words rank lower
 _CHUNK = 2048  # tokens whose distributions are in memory at once
 
 
-def meanings(head: Head, encoded: Encoded, recipe: Recipe) -> Latents:
-    """The words that are most in each class, and how much the class is used: [L][C].
+def meanings(head: Head, encoded: EncodedCorpus, recipe: Recipe) -> Latents:
+    """The top words and the usage of each class: [L][C].
 
-    A word is in a class as much as its tokens are, on average; one that was seen seldom, a little
-    less.
+    A word's share in a class is the mean over its tokens, smoothed by `_PRIOR`.
     """
-    shards = encoded.needed(recipe)[:_MOST_SHARDS]
+    shards = encoded.shards_read(recipe)[:_MAX_SHARDS]
     tokenizer = Tokenizer(encoded.backbone.checkpoint.tokenizer, encoded.backbone.max_tokens)
     unknown = encoded.backbone.checkpoint.unknown_id
-    spelled = [_spelled(tokenizer, encoded.corpus.shard(index), unknown) for index in shards]
-    vocabulary = _frequent(spelled)
-    places = {word: place for place, word in enumerate(vocabulary)}
+    words = [_words(tokenizer, encoded.corpus.shard(index), unknown) for index in shards]
+    frequencies = Counter(word for shard in words for word in shard if word)
+    common = frequencies.most_common(_MAX_WORDS)
+    vocabulary = [word for word, count in common if count >= _MIN_TOKENS]
+    rows = {word: row for row, word in enumerate(vocabulary)}
     width = head.spec.latent_dims * head.spec.classes
     sums, usage = np.zeros((len(vocabulary), width), np.float32), np.zeros(width)
     counts, tokens = np.zeros(len(vocabulary), np.int64), 0
-    for index, words in zip(shards, spelled, strict=True):
-        place = np.array([places.get(word or "", -1) for word in words])  # [T]
+    for index, shard in zip(shards, words, strict=True):
+        row = np.array([rows.get(word or "", -1) for word in shard])  # [T]
         for start, distributions in _distributions(head, encoded, index):
             usage += distributions.sum(axis=0, dtype=np.float64)
             tokens += len(distributions)
-            _add(sums, counts, place[start : start + len(distributions)], distributions)
+            _add(sums, counts, row[start : start + len(distributions)], distributions)
     usage /= tokens
     shares = sums + _PRIOR * usage.astype(np.float32)
     shares /= counts[:, None].astype(np.float32) + _PRIOR  # [V, L*C]
@@ -67,7 +68,7 @@ def describe(
     backbone: str | None = None,
     tell: Callable[[str], None] = lambda message: None,
 ) -> None:
-    """Write what a finished head's classes mean beside it, by the corpus it was trained on."""
+    """Write the meanings of a finished head's classes into its directory."""
     head = Head.load(directory)
     if head.spec.model != "categorical":
         raise HeadError(f"{directory} is of the {head.spec.model} model, which has no classes.")
@@ -78,39 +79,32 @@ def describe(
         checkpoint.check_digest(head.spec.backbone)
         recipe = Recipe(**head.spec.recipe)
         corpus = prepare(read(files, columns), Path(temporary), recipe.max_sentences)
-        reader = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
+        loaded = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
         if corpus.sentences != (trained := head.spec.training.get("sentences")):
             tell(f"Note: it was trained on {trained:,.0f} sentences, not {corpus.sentences:,}.")
-        latents = meanings(head, Encoded(reader, corpus, cache), recipe)
+        latents = meanings(head, EncodedCorpus(loaded, corpus, cache), recipe)
     write(latents, str(head.spec.sha256), directory)
     tell(f"Wrote {directory / LATENTS}; export the head again to serve it.")
 
 
-def _spelled(
-    tokenizer: Tokenizer, sentences: Sequence[str], unknown: int | None
-) -> list[str | None]:
-    """The word that each known token belongs to, in small letters, if it has any letter."""
-    found: list[str | None] = []
+def _words(tokenizer: Tokenizer, sentences: Sequence[str], unknown: int | None) -> list[str | None]:
+    """The lower-case word of each known token; None for tokens without letters."""
+    words: list[str | None] = []
     for sentence in sentences:
-        tokens, pieces = tokenizer.parse(sentence)
-        pieces = [p for p, token in zip(pieces, tokens.ids, strict=True) if token != unknown]
-        spans: dict[int, tuple[int, int]] = {}
-        for piece in pieces:
-            if piece.word is not None:
-                start, _ = spans.get(piece.word, (piece.start, 0))
-                spans[piece.word] = (start, piece.end)
-        words = {word: sentence[start:end].lower() for word, (start, end) in spans.items()}
-        found += [words.get(piece.word) if piece.word is not None else None for piece in pieces]
-    return [word if word and any(map(str.isalpha, word)) else None for word in found]
+        tokens, spans = tokenizer.parse(sentence)
+        known = [span for span, id_ in zip(spans, tokens.ids, strict=True) if id_ != unknown]
+        bounds: dict[int | None, tuple[int, int]] = {}
+        for span in known:
+            start, _ = bounds.get(span.word, (span.start, 0))
+            bounds[span.word] = (start, span.end)
+        bounds[None] = (0, 0)  # special tokens
+        spellings = {word: sentence[slice(*bound)].lower() for word, bound in bounds.items()}
+        words += [spellings[span.word] for span in known]
+    return [word if word and any(map(str.isalpha, word)) else None for word in words]
 
 
-def _frequent(spelled: Sequence[Sequence[str | None]]) -> list[str]:
-    counts = Counter(word for words in spelled for word in words if word)
-    return [word for word, count in counts.most_common(_MOST_WORDS) if count >= _FEWEST]
-
-
-def _distributions(head: Head, encoded: Encoded, index: int) -> Iterator[tuple[int, Floats]]:
-    """Those of a shard's tokens [T, L*C], some at a time, each time with the place of the first."""
+def _distributions(head: Head, encoded: EncodedCorpus, index: int) -> Iterator[tuple[int, Floats]]:
+    """The distributions of a shard's tokens in chunks [T, L*C], each with its first index."""
     vectors = encoded.shard(index).vectors
     for start in range(0, len(vectors), _CHUNK):
         chunk = vectors[start : start + _CHUNK].astype(np.float32)
@@ -118,19 +112,18 @@ def _distributions(head: Head, encoded: Encoded, index: int) -> Iterator[tuple[i
 
 
 def _add(
-    sums: Floats, counts: NDArray[np.int64], places: NDArray[np.int64], distributions: Floats
+    sums: Floats, counts: NDArray[np.int64], rows: NDArray[np.int64], distributions: Floats
 ) -> None:
-    """Add each token's distributions to the sums of its word."""
-    order = np.argsort(places, kind="stable")
-    order = order[places[order] >= 0]
-    if not len(order):
-        return
-    found, first, times = np.unique(places[order], return_index=True, return_counts=True)
-    sums[found] += np.add.reduceat(distributions[order], first, axis=0)
-    counts[found] += times
+    """Add each token's distributions to the row of its word; row -1 is skipped."""
+    order = np.argsort(rows, kind="stable")
+    order = order[rows[order] >= 0]
+    if len(order):
+        unique, first, tokens = np.unique(rows[order], return_index=True, return_counts=True)
+        sums[unique] += np.add.reduceat(distributions[order], first, axis=0)
+        counts[unique] += tokens
 
 
 def _top(vocabulary: Sequence[str], shares: Floats) -> dict[str, float]:
     """The words with the largest shares."""
     best = np.argsort(-shares, kind="stable")[:SHOWN]
-    return {vocabulary[place]: round(float(shares[place]), 2) for place in best}
+    return {vocabulary[row]: round(float(shares[row]), 2) for row in best}

@@ -1,4 +1,4 @@
-"""The figures of a run: progress, a log, and a warning when the latent collapses."""
+"""The log of a training run: progress bar, log file, TensorBoard, collapse warning."""
 
 import json
 import math
@@ -9,29 +9,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from training.events import Events
-from training.objective import Loss
+from model_store import LatteMixError
 from training.progress import progress_bar
-from training.vae import Autoencoder, CategoricalVAE, TokenVAE
+from training.vae import Autoencoder, CategoricalVAE, Loss, TokenVAE
 
 LOG = "log.jsonl"
 
-_EVERY = 20  # steps between entries
-_SCORES = 10  # dev scores in a run, beside the last
+_INTERVAL = 20  # steps between log entries
+_DEV_SCORES = 10  # dev scores in a run, besides the one at the last step
 _FIGURES = ("loss", "reconstruction", "kl", "dims_in_use", "classes_in_use")
-_INFORMATIVE = 0.05  # nats: a latent dim that tells less about its token is idle
+_MIN_INFORMATION = 0.05  # nats; a latent dim with less is not in use
 
 Figures = dict[str, float]
-Entry = dict[str, Any]  # a line of the log: the step, its figures, and what is known only of some
+Entry = dict[str, Any]  # a line of the log; not every entry has every figure
 Score = Callable[[TokenVAE], float]
 
 
 class Monitor:
-    """Follows a run from `start` to `steps`."""
+    """Logs a run from step `start` to `steps`."""
 
     def __init__(
         self,
@@ -42,147 +42,158 @@ class Monitor:
         score: Score | None = None,
         events: Path | None = None,
     ) -> None:
-        """Begin to watch.
+        """Open the progress bar, the log in `directory` and the TensorBoard log in `events`.
 
-        Args:
-            start: the first step of this process, the one it resumes with.
-            steps: the length of the run.
-            directory: where the log goes; nowhere if unset.
-            progress: whether to show progress.
-            score: how good the encoder is by now, measured ten times in a run and at its end.
-            events: where TensorBoard's events go; nowhere if unset.
+        A resumed run has `start` above 0. `score` computes the dev score, ten times in a run and
+        at the end.
         """
         self._steps, self._warned = steps, False
         self._log = directory / LOG if directory else None
         self._score = score
-        self._dev: Entry = {}  # the last score, shown until there is another
-        self._events = Events(events, start) if events else None
+        self._last_dev: Entry = {}  # shown on the bar until there is a new one
+        self._tensorboard: Any = None
+        if events:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._tensorboard = SummaryWriter(str(events), purge_step=start)
         self._bar = progress_bar("Training", "steps", total=steps, start=start, shown=progress)
         self._tokens, self._since = 0, time.perf_counter()
         self.figures: Figures = {}
         if self._log:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            if earlier := _forget(self._log, start):  # a run saved at its last step logs no other
-                self.figures = {name: earlier[-1][name] for name in _FIGURES if name in earlier[-1]}
+            # A run resumed after its last step logs nothing more: its figures are in the log.
+            if entries := _truncate(self._log, start):
+                self.figures = {name: entries[-1][name] for name in _FIGURES if name in entries[-1]}
 
     def step(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
-        """Take note of a finished step."""
+        """Record a finished step."""
         self._tokens += len(code)
-        if step % _EVERY == 0 or step + 1 == self._steps:
-            self._measure(step, vae, code, loss, beta)
+        if step % _INTERVAL == 0 or step + 1 == self._steps:
+            self._record(step, vae, code.detach().float(), loss, beta)
         self._bar.update()
 
-    def _measure(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
-        """Compute an entry of the log and show it."""
+    def close(self) -> None:
+        """Close the progress bar and the TensorBoard writer."""
+        self._bar.close()
+        if self._tensorboard:
+            self._tensorboard.close()
+
+    def _record(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
         speed = self._tokens / max(time.perf_counter() - self._since, 1e-9)
-        code = code.detach().float()
         parts = zip(_FIGURES[:3], loss, strict=True)
         self.figures = {name: round(part.item(), 4) for name, part in parts}
         self.figures |= latent_figures(vae, code)
         entry = {"step": step, **self.figures, "beta": beta, "tokens_per_second": round(speed)}
-        self._show({**entry, **kl_per_dim(vae, code), **self._scored(step, vae)})
-        self._warn(step, vae)
-        self._tokens, self._since = 0, time.perf_counter()  # now: what was shown took time as well
+        self._write({**entry, **_kl_per_dim(vae, code), **self._dev_score(step, vae)})
+        problem = collapse(self.figures, vae.latent_dims)
+        if problem and not self._warned and step >= self._steps / 5:
+            self._warned = True
+            message = f"Warning: the latent is collapsing. At step {step} {problem}"
+            tqdm.write(message, file=sys.stderr)
+        self._tokens, self._since = 0, time.perf_counter()  # leaves out the time spent here
 
-    def close(self) -> None:
-        """End the progress and the events."""
-        self._bar.close()
-        if self._events:
-            self._events.close()
-
-    def _scored(self, step: int, vae: TokenVAE) -> Entry:
+    def _dev_score(self, step: int, vae: TokenVAE) -> Entry:
         """The dev score, in the first entry of each tenth of the run and in the last."""
-        tenth, before = (_SCORES * at // self._steps for at in (step, step - _EVERY))
-        if not self._score or (tenth == before and step + 1 < self._steps):
+        tenth, previous = (_DEV_SCORES * s // self._steps for s in (step, step - _INTERVAL))
+        if not self._score or (tenth == previous and step + 1 < self._steps):
             return {}
         score = self._score(vae)
         # Spearman is NaN when all scores are equal; JSON has no NaN, so store null.
-        self._dev = {"dev": round(score, 2) if math.isfinite(score) else None}
-        return self._dev
+        self._last_dev = {"dev": round(score, 2) if math.isfinite(score) else None}
+        return self._last_dev
 
-    def _show(self, entry: Entry) -> None:
-        self._bar.set_postfix(_short(entry | self._dev), refresh=False)
-        if self._events:
-            self._events.write(entry)
+    def _write(self, entry: Entry) -> None:
+        self._bar.set_postfix(_postfix(entry | self._last_dev), refresh=False)
         if self._log:
             with self._log.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(entry) + "\n")
-
-    def _warn(self, step: int, vae: TokenVAE) -> None:
-        problem = collapse(self.figures, vae.latent_dims)
-        if self._warned or step < self._steps / 5 or not problem:
+        if not self._tensorboard:
             return
-        self._warned = True
-        message = f"Warning: the latent is collapsing. At step {step} {problem}"
-        tqdm.write(message, file=sys.stderr)
+        for name, value in entry.items():
+            if isinstance(value, list):
+                self._tensorboard.add_histogram(name, np.array(value), entry["step"])
+            elif name != "step" and value is not None:
+                self._tensorboard.add_scalar(name, value, entry["step"])
+        self._tensorboard.flush()  # someone may be watching
+
+
+def require_tensorboard() -> None:
+    """Raise if TensorBoard is not installed."""
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise LatteMixError(
+            "--tensorboard needs TensorBoard: pip install 'lattemix[tensorboard]'."
+        ) from error
 
 
 @torch.no_grad()
 def latent_figures(vae: TokenVAE, code: Tensor) -> Figures:
-    """How many latent dims carry information, and how many classes of one are used.
+    """Count the latent dims that carry information, and the classes in use per dim.
 
-    A dim of a categorical VAE is idle both when it is always uniform (the KL vanished) and when
-    it always says the same class; the information between token and class tells either.
+    A dim of a categorical VAE is not in use if it is always uniform (the KL vanished) or always the
+    same class; the mutual information of token and class is near 0 in both cases.
     """
     if isinstance(vae, Autoencoder):
         return {}  # it has no prior to collapse to
     if not isinstance(vae, CategoricalVAE):
-        return {"dims_in_use": float((vae.kl(code).mean(dim=0) > _INFORMATIVE).sum())}
+        return {"dims_in_use": float((vae.kl(code).mean(dim=0) > _MIN_INFORMATION).sum())}
     usage = code.softmax(dim=-1).mean(dim=0)  # [L, C]
     spread = -(usage * usage.clamp(min=1e-12).log()).sum(dim=-1)  # [L], entropy of the usage
     certainty = vae.kl(code).mean(dim=0) - math.log(code.shape[-1])  # [L], minus mean entropy
     information = spread + certainty
     return {
-        "dims_in_use": float((information > _INFORMATIVE).sum()),
+        "dims_in_use": float((information > _MIN_INFORMATION).sum()),
         "classes_in_use": round(spread.exp().mean().item(), 2),  # perplexity, mean over dims
     }
 
 
 @torch.no_grad()
-def kl_per_dim(vae: TokenVAE, code: Tensor) -> Entry:
-    """The KL of each latent dim, in nats, where there is a prior to diverge from."""
+def _kl_per_dim(vae: TokenVAE, code: Tensor) -> Entry:
+    """The KL of each latent dim, in nats; an autoencoder has none."""
     if isinstance(vae, Autoencoder):
         return {}
     return {"kl_per_dim": [round(kl, 3) for kl in vae.kl(code).mean(dim=0).tolist()]}  # [L]
 
 
 def collapse(figures: Mapping[str, float], latent_dims: int) -> str | None:
-    """What is wrong and what to change, if fewer than half of the latent dims are in use."""
+    """Describe a collapse and its remedies if fewer than half of the latent dims are in use."""
     in_use = figures.get("dims_in_use", math.inf)
     if in_use >= latent_dims / 2:
         return None
     return (
-        f"only {in_use:.0f} of {latent_dims} latent dims say anything about their token. Raise "
-        "free_bits, lower learning_rate, use fewer encoder_layers, or normalise by "
+        f"only {in_use:.0f} of {latent_dims} latent dims carry information about their token. "
+        "Raise free_bits, lower learning_rate, use fewer encoder_layers, or normalise by "
         "centre-equal-norm."
     )
 
 
 def read_log(path: Path) -> list[Entry]:
-    """The entries of a log; a line that was cut short when the run was killed is none."""
+    """Read the entries of a log; an incomplete last line of a killed run is ignored."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _forget(log: Path, start: int) -> list[Entry]:
-    """Drop the entries of steps that will be done again; return the others."""
-    earlier = [entry for entry in read_log(log) if entry["step"] < start]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in earlier), encoding="utf-8")
-    return earlier
+def _truncate(log: Path, start: int) -> list[Entry]:
+    """Remove the entries of steps that will be repeated; return the others."""
+    entries = [entry for entry in read_log(log) if entry["step"] < start]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    return entries
 
 
-def _short(entry: Entry) -> dict[str, str]:
-    """An entry in a few words, to fit beside a bar."""
-    shown = {
-        "loss": f"{entry['loss']:.1f}",
-        "rec": f"{entry['reconstruction']:.1f}",
-        "kl": f"{entry['kl']:.1f}",
+def _postfix(entry: Entry) -> dict[str, str]:
+    """The figures of an entry that fit beside a progress bar."""
+    kl_per_dim = entry.get("kl_per_dim")
+    values = {
+        "loss": (entry["loss"], ".1f"),
+        "rec": (entry["reconstruction"], ".1f"),
+        "kl": (entry["kl"], ".1f"),
+        "kl/dim": (median(kl_per_dim) if kl_per_dim else None, ".2f"),
+        "dims": (entry.get("dims_in_use"), ".0f"),
+        "classes": (entry.get("classes_in_use"), ".1f"),
+        "dev": (entry.get("dev"), ".1f"),
+        "tokens/s": (entry["tokens_per_second"], ","),
     }
-    if "kl_per_dim" in entry:
-        shown |= {"kl/dim": f"{median(entry['kl_per_dim']):.2f}"}
-        shown |= {"dims": f"{entry['dims_in_use']:.0f}"}
-    if "classes_in_use" in entry:
-        shown |= {"classes": f"{entry['classes_in_use']:.1f}"}
-    if entry.get("dev") is not None:
-        shown |= {"dev": f"{entry['dev']:.1f}"}
-    return shown | {"tokens/s": f"{entry['tokens_per_second']:,}"}
+    return {
+        name: format(value, form) for name, (value, form) in values.items() if value is not None
+    }

@@ -1,4 +1,4 @@
-"""Sentences, ordinary and odd, on which an assembled graph must agree with the reference."""
+"""Probe sentences, ordinary and odd, on which an exported graph must match the reference."""
 
 import tokenizers
 
@@ -20,13 +20,13 @@ PROBES: tuple[str, ...] = (
     "the the the the the the the the the the the the the the the the",
     "Donaudampfschifffahrtsgesellschaftskapitän",
     "It isn't 3.14159; it's roughly 22/7, they said (incorrectly).",
-    # Longer than any backbone takes: the cut is part of what must agree.
+    # Longer than any backbone reads: truncation must match as well.
     "All happy families are alike, and this sentence goes on without end, " * 60,
 )
 
 
 def probes_for(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The probes, and for word vectors in whatever language some rows of their first words."""
+    """The probes; for word vectors, of any language, also rows of their first words."""
     if not checkpoint.is_static:
         return PROBES
     tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint.tokenizer))

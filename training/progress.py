@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress on stderr: a bar on a terminal, otherwise a line every few seconds."""
 
 import io
 import sys
@@ -13,7 +13,7 @@ _LINE = "{desc}: {n_fmt}/{total_fmt} {unit}{postfix}, {elapsed} elapsed, {remain
 
 
 class _Lines(io.TextIOBase):
-    """Writes every refresh of a bar as a line to stderr."""
+    """Writes every refresh of a bar to stderr as a line."""
 
     def write(self, text: str) -> int:
         if line := text.strip():
@@ -29,14 +29,14 @@ def progress_bar(
     start: int = 0,
     shown: bool = True,
 ) -> Any:
-    """Return tqdm's bar for one phase of a command.
+    """Return a tqdm bar.
 
     Args:
         phase: the label.
         unit: what is counted, in the plural.
-        items: to iterate over; without them, call `update` and `close`.
-        total: the number of units, if `items` do not tell.
-        start: units that were done by an earlier process.
+        items: items to iterate over; without them, call `update` and `close`.
+        total: number of units, if `items` has no length.
+        start: units done by an earlier process.
         shown: whether to show anything.
     """
     options: dict[str, Any] = {"unit": f" {unit}"}

@@ -1,11 +1,12 @@
-"""Files of sentences: plain text, SNLI and MultiNLI, JSON lines, CSV, Parquet, standard input."""
+"""Readers of corpus files: text, SNLI and MultiNLI, JSON lines, CSV, TSV, Parquet, stdin."""
 
 import csv
 import gzip
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,26 +14,24 @@ from training.corpus import CorpusError, check_size
 
 STDIN = Path("-")
 
-# What data sets call the columns that hold their sentences.
+# Names that data sets give the columns of their sentences.
 USUAL_COLUMNS = ("sentence1", "sentence2", "premise", "hypothesis", "sentence", "text")
 
 
 def read(paths: Sequence[Path], columns: Sequence[str] = ()) -> Iterator[str]:
     """Yield the sentences of every file, streamed, in order.
 
-    The kind of a file is told by its ending, before `.gz` if it is compressed: `.jsonl`, `.csv`,
-    `.tsv`, `.parquet`; any other is text of one sentence a line, or SNLI's table if it begins with
-    that table's header. `-` is text on standard input.
+    The suffix, before `.gz`, names the format: `.jsonl`, `.csv`, `.tsv`, `.parquet`. Any other file
+    is text of one sentence per line, or SNLI's table if it starts with that header. `-` is text on
+    standard input.
 
-    Args:
-        paths: the files.
-        columns: of tables and JSON objects, which fields to read; else those of the usual names.
+    `columns` are the fields of tables and JSON objects to read; by default those with usual names.
     """
     for path in paths:
-        kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+        suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
         try:
-            yield from _READERS.get(kind, _text)(path, columns)
-        except (OSError, EOFError) as error:  # EOFError: a .gz cut short
+            yield from _READERS.get(suffix, _read_text)(path, columns)
+        except (OSError, EOFError) as error:  # EOFError: a truncated .gz
             reason = getattr(error, "strerror", None) or error
             raise CorpusError(f"Cannot read the corpus {path}: {reason}.") from error
         except UnicodeDecodeError as error:
@@ -40,9 +39,9 @@ def read(paths: Sequence[Path], columns: Sequence[str] = ()) -> Iterator[str]:
 
 
 def check(paths: Sequence[Path], columns: Sequence[str] = ()) -> None:
-    """Refuse files that cannot be read, or that hold fewer than two sentences, from their start.
+    """Read the start of each file; reject unreadable ones, and fewer than two sentences in all.
 
-    Streams are not looked at: they can be read only once.
+    Streams are skipped: they can be read only once.
     """
     distinct: set[str] = set()
     streams = [path for path in paths if path == STDIN or path.is_fifo() or path.is_char_device()]
@@ -64,52 +63,48 @@ def _open(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="\n")
 
 
-def _text(path: Path, columns: Sequence[str]) -> Iterator[str]:
-    with _open(path) as lines:
-        first = next(lines, "")
+def _read_text(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    with _open(path) as file:
+        first = next(file, "")
+        lines = chain([first], file)
         if "sentence1\t" in first:  # snli_1.0_train.txt, multinli_1.0_train.txt
-            yield from _rows(path, _split([first]), _split(lines), columns)
+            yield from _read_rows(path, _split_tabs(lines), columns)
         else:
-            yield first
             yield from lines
 
 
-def _split(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Tab-separated columns in which quotes are text."""
-    return (line.rstrip("\r\n").split("\t") for line in lines)
-
-
-def _csv(path: Path, columns: Sequence[str]) -> Iterator[str]:
+def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[str]:
     with _open(path) as lines:
         rows = csv.reader(lines)
         try:
-            yield from _rows(path, rows, rows, columns)
+            yield from _read_rows(path, rows, columns)
         except csv.Error as error:
             raise CorpusError(f"{path}, line {rows.line_num:,}: {error}.") from error
 
 
-def _tsv(path: Path, columns: Sequence[str]) -> Iterator[str]:
+def _read_tsv(path: Path, columns: Sequence[str]) -> Iterator[str]:
     with _open(path) as lines:
-        rows = _split(lines)
-        yield from _rows(path, rows, rows, columns)
+        yield from _read_rows(path, _split_tabs(lines), columns)
 
 
-def _rows(
-    path: Path, header: Iterator[list[str]], rows: Iterator[list[str]], columns: Sequence[str]
-) -> Iterator[str]:
-    names = next(header, [])
-    places = [names.index(column) for column in _chosen(path, names, columns)]
+def _split_tabs(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Rows of tab-separated values; quotes are text."""
+    return (line.rstrip("\r\n").split("\t") for line in lines)
+
+
+def _read_rows(path: Path, rows: Iterator[list[str]], columns: Sequence[str]) -> Iterator[str]:
+    header = next(rows, [])
+    indices = [header.index(column) for column in _select(path, header, columns)]
     for number, row in enumerate(rows, start=2):
-        if len(row) <= max(places):
-            if not any(row):
-                continue
+        if len(row) > max(indices):
+            yield from (row[index] for index in indices)
+        elif any(row):
             raise CorpusError(
-                f"{path}, row {number:,} has {len(row)} columns where the header has {len(names)}."
+                f"{path}, row {number:,} has {len(row)} columns where the header has {len(header)}."
             )
-        yield from (row[place] for place in places)
 
 
-def _jsonl(path: Path, columns: Sequence[str]) -> Iterator[str]:
+def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[str]:
     with _open(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -118,46 +113,45 @@ def _jsonl(path: Path, columns: Sequence[str]) -> Iterator[str]:
                 record = json.loads(line)
             except ValueError as error:
                 raise CorpusError(f"{path}, line {number:,} is not valid JSON: {error}.") from error
-            if isinstance(record, str):
-                yield _unicode(record, path, number)
-            elif isinstance(record, dict):
-                chosen = _chosen(path, list(record), columns)
-                yield from (_unicode(record[column], path, number) for column in chosen)
+            if isinstance(record, dict):
+                values = [record[column] for column in _select(path, list(record), columns)]
+            elif isinstance(record, str):
+                values = [record]
             else:
-                raise CorpusError(f"{path}, line {number:,} is neither a text nor an object.")
+                raise CorpusError(f"{path}, line {number:,} is neither a string nor an object.")
+            yield from (_as_text(value, path, number) for value in values)
 
 
-def _unicode(value: Any, path: Path, number: int) -> str:
-    """JSON can spell half a character, which is no text."""
+def _as_text(value: Any, path: Path, number: int) -> str:
     try:
         return str(value or "").encode().decode()
-    except UnicodeEncodeError:
-        raise CorpusError(f"{path}, line {number:,} holds a lone surrogate: no text.") from None
+    except UnicodeEncodeError:  # JSON can escape half of a surrogate pair
+        raise CorpusError(f"{path}, line {number:,} holds a lone surrogate.") from None
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[str]:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[str]:
     from pyarrow import ArrowException, parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            chosen = _chosen(path, file.schema_arrow.names, columns)
-            for batch in file.iter_batches(columns=chosen):
-                for column in chosen:
+            selected = _select(path, file.schema_arrow.names, columns)
+            for batch in file.iter_batches(columns=selected):
+                for column in selected:
                     yield from (str(value or "") for value in batch.column(column).to_pylist())
     except ArrowException as error:
         raise CorpusError(f"{path} is not a Parquet file, or damaged: {error}.") from error
 
 
-def _chosen(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """The columns asked for, or those of the usual names; never none."""
-    found = [name for name in columns or USUAL_COLUMNS if name in names]
-    if not found or (columns and len(found) < len(columns)):
-        wanted = ", ".join(columns or USUAL_COLUMNS)
+def _select(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The requested columns, or those with usual names; at least one."""
+    selected = [name for name in columns or USUAL_COLUMNS if name in names]
+    if not selected or (columns and len(selected) < len(columns)):
+        expected = ", ".join(columns or USUAL_COLUMNS)
         raise CorpusError(
-            f"{path} has the columns {', '.join(map(repr, names)) or 'none'}, and not {wanted}: "
+            f"{path} has the columns {', '.join(map(repr, names)) or 'none'}, and not {expected}: "
             "name those that hold sentences with --column."
         )
-    return found
+    return selected
 
 
-_READERS = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
+_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".tsv": _read_tsv, ".parquet": _read_parquet}

@@ -1,9 +1,9 @@
-"""Every training setting in one typed record: the paper's choices, and ours, side by side."""
+"""Training settings: a typed record, read from TOML."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,47 +17,33 @@ DEFAULT_RECIPE = RECIPES / "default.toml"
 
 
 class Recipe(BaseModel):
-    """How a head is trained. Recorded in the head, so that a result can be repeated."""
+    """The settings of a training run, recorded in the head so that it can be reproduced."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     layer: int | None = Field(None, ge=0, description="Hidden layer to read; the last if unset.")
-    max_tokens: int = Field(
-        256, gt=2, description="Tokens read of a sentence, special tokens included."
-    )
-    max_sentences: int | None = Field(
-        None, gt=1, description="Size of a random sample of the corpus; all if unset."
-    )
+    max_tokens: int = Field(256, gt=2, description="Tokens per sentence; the rest is truncated.")
+    max_sentences: int | None = Field(None, gt=1, description="Sample size; unset: all sentences.")
     normalisation: Normalisation = Field(
         "centre-equal-norm", description="Normalisation of token vectors before the encoder."
     )
-    token_weighting: TokenWeighting = Field(
-        "uniform", description="Weight of each token in its sentence's mixture."
-    )
+    token_weighting: TokenWeighting = Field("uniform", description="Token weights in the mixture.")
 
-    model: HeadModel = Field(
-        "categorical", description="Kind of VAE; only categorical heads can be served."
-    )
+    model: HeadModel = Field("categorical", description="Kind of head; only categorical is served.")
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")
     classes: int = Field(20, gt=1, description="C, the classes of each latent variable.")
     temperature: float = Field(0.3, gt=0, description="Temperature of the Gumbel-softmax.")
     inference_temperature: float | None = Field(
-        None,
-        gt=0,
-        description="Temperature of the softmax at inference; that of training if unset.",
+        None, gt=0, description="Temperature of the softmax; that of training if unset."
     )
     encoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the encoder.")
     decoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the decoder.")
 
-    steps: int | None = Field(None, gt=0, description="Training steps; instead of epochs.")
-    epochs: float | None = Field(
-        None, gt=0, description="Passes over the corpus; instead of steps."
-    )
+    steps: int | None = Field(None, gt=0, description="Training steps; or set epochs.")
+    epochs: float | None = Field(None, gt=0, description="Passes over the corpus; or set steps.")
     batch_sentences: int = Field(16, gt=0, description="Sentences per step, with all their tokens.")
     learning_rate: float = Field(2e-3, gt=0, description="Peak learning rate.")
-    learning_rate_floor: float = Field(
-        0.0, ge=0, description="Learning rate at the first and the last step."
-    )
+    learning_rate_floor: float = Field(0.0, ge=0, description="Learning rate at both ends.")
     learning_rate_schedule: Literal["linear", "constant"] = Field(
         "linear", description="Linear warm-up and decay, or constant."
     )
@@ -66,7 +52,7 @@ class Recipe(BaseModel):
         "linear", description="Schedule of the KL weight from 0 to 1."
     )
     free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, without penalty.")
-    seed: int = Field(0, ge=0, description="Same seed and sentences, same head.")
+    seed: int = Field(0, ge=0, description="Random seed.")
 
     metric: Metric = Field("centred", description="Recommended similarity metric of the head.")
 
@@ -77,7 +63,7 @@ class Recipe(BaseModel):
         return self
 
     def total_steps(self, sentences: int) -> int:
-        """Steps of a run over so many sentences."""
+        """Steps of a run over a corpus of this size."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
@@ -85,28 +71,50 @@ class Recipe(BaseModel):
 
     @classmethod
     def load(cls, path: Path, **overrides: Any) -> "Recipe":
-        """Read a TOML file; keyword arguments that are not None, the flags, take precedence."""
+        """Read a TOML file; arguments that are not None take precedence."""
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise LatteMixError(f"Cannot read the recipe {path}: {error.strerror}.") from error
-        except ValueError as error:  # not TOML, or not even UTF-8
+        except ValueError as error:  # not TOML, or not UTF-8
             raise LatteMixError(f"The recipe {path} is not valid TOML: {error}.") from error
-        given = {key: value for key, value in overrides.items() if value is not None}
-        if {"steps", "epochs"} <= given.keys():
-            raise LatteMixError("--steps and --epochs: give only one of them.")
-        for one, other in (("steps", "epochs"), ("epochs", "steps")):
-            if one in given:
-                settings.pop(other, None)
+        overrides = {key: value for key, value in overrides.items() if value is not None}
+        if {"steps", "epochs"} <= overrides.keys():
+            raise LatteMixError("Set either steps or epochs, not both.")
+        for key, alternative in (("steps", "epochs"), ("epochs", "steps")):
+            if key in overrides:
+                settings.pop(alternative, None)
         try:
-            return cls.model_validate(settings | given)
+            return cls.model_validate(settings | overrides)
         except ValidationError as error:
-            raise LatteMixError(_problem(error, path, given)) from error
+            for problem in error.errors():
+                if problem["loc"] and (key := str(problem["loc"][0])) in overrides:
+                    value, message = overrides[key], problem["msg"]
+                    raise LatteMixError(f"--set {key}={value}: {message}.") from error
+            raise LatteMixError(f"In the recipe {path}, {first_problem(error)}.") from error
+
+    def describe(self) -> list[str]:
+        """One line per setting: its name, value, description and choices."""
+        lines = []
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            setting = name if value is None else f"{name}={value}"
+            line = f"{setting}: {field.description}"
+            if get_origin(field.annotation) is Literal:
+                line += f" Choices: {', '.join(get_args(field.annotation))}."
+            lines.append(line)
+        return lines
 
 
-def _problem(error: ValidationError, path: Path, flags: Mapping[str, Any]) -> str:
-    """The first wrong setting, blamed on its flag, or on the file if it has none."""
-    for problem in error.errors():
-        if problem["loc"] and (name := str(problem["loc"][0])) in flags:
-            return f"--{name.replace('_', '-')}: {problem['msg']}, not {flags[name]}."
-    return f"In the recipe {path}, {first_problem(error)}."
+def parse_settings(entries: Iterable[str]) -> dict[str, str]:
+    """Parse `KEY=VALUE` entries; reject unknown keys."""
+    settings = {}
+    for entry in entries:
+        key, separator, value = entry.partition("=")
+        if not separator:
+            raise LatteMixError(f"--set takes KEY=VALUE, as in classes=20, not {entry!r}.")
+        if key not in Recipe.model_fields:
+            choices = ", ".join(Recipe.model_fields)
+            raise LatteMixError(f"--set {key}: there is no such setting. Choose among {choices}.")
+        settings[key] = value
+    return settings

@@ -1,4 +1,4 @@
-"""The report of a run: a page of HTML that needs nothing but itself, and its pictures as a PNG."""
+"""The model card and the HTML report of a training run."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,11 @@ from html import escape
 from pathlib import Path
 
 from lattemix.build.head import Floats, Head, HeadSpec
-from training.card import data_of, what_it_is
-from training.curves import Picture, draw, pictures
 from training.evaluate.tables import Table
 from training.monitor import Entry, collapse
+from training.plots import Plot, draw_plots, run_plots
 
-PAGE, PICTURE = "report.html", "report.png"
+CARD, PAGE, PLOTS = "README.md", "report.html", "report.png"
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d5d9de; --soft: #f4f6f8; --mark: #1f77b4; }
@@ -23,7 +22,7 @@ h2 { margin-top: 2.5rem; }
 p { overflow-wrap: anywhere; }
 .verdict { background: var(--soft); border-left: 4px solid var(--mark); padding: .7rem 1rem; }
 .warning { --mark: #ff7f0e; }
-.pictures { display: grid; gap: 1rem;
+.plots { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); }
 figure { background: #fff; border: 1px solid var(--line); border-radius: 6px; color: #444;
   margin: 0; padding: .5rem; }
@@ -38,10 +37,46 @@ tr > :first-child { padding-left: 0; text-align: left; }
 th { font-weight: 500; }
 .tables { display: flex; flex-wrap: wrap; gap: 1rem 3rem; }
 """
-# Nothing is loaded and nothing runs, whatever a name may hold.
+# The page loads nothing and runs nothing, whatever a name contains.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-_UNSCORED = "<p>Not evaluated: <code>--dev</code> scores a head on pairs that people scored.</p>"
+_NOT_EVALUATED = "<p>Not evaluated: pass <code>--dev</code> to score a head on rated pairs.</p>"
+
+
+def write_card(directory: Path, head: Head, licence: str, results: Sequence[Table] = ()) -> None:
+    """Write the model card, `README.md`, into a head's directory; see `write_report`."""
+    spec = head.spec
+    recipe = "\n".join(f"| {key} | {value} |" for key, value in _settings(spec).items())
+    figures = "\n".join(f"| {key} | {value} |" for key, value in _figures(spec).items())
+    scores = "\n\n".join(table.markdown for table in results)
+    text = f"""# {directory.name}
+
+{_description(spec)}
+`head.safetensors` holds the tensors, `head.json` the configuration.
+
+## Data
+
+{_data(spec, licence)}
+
+## Recipe
+
+| setting | value |
+|---|---|
+{recipe}
+
+## Training
+
+Figures at the last step (loss, reconstruction and KL in nats per token):
+
+| | |
+|---|---|
+{figures}
+
+## Results
+
+{scores or "Not evaluated yet: run `lattemix-train evaluate`."}
+"""
+    (directory / CARD).write_text(text, encoding="utf-8")
 
 
 def write_report(
@@ -51,28 +86,28 @@ def write_report(
     log: Sequence[Entry],
     usage: Floats | None,
     results: Sequence[Table] = (),
-    pooled: float | None = None,
+    mean_pooling: float | None = None,
 ) -> None:
-    """Write `report.html` and `report.png` into a head's directory.
+    """Write `report.html` and `report.png` into a head's directory, which also names the head.
 
     Args:
-        directory: the head's; its name is the head's as well.
+        directory: directory of the head.
         head: the head.
-        licence: of the sentences it was trained on.
-        log: the entries of the run.
-        usage: how much it uses each class, [L, C], if it has classes.
-        results: its dev scores beside those of the controls, if it was evaluated.
-        pooled: mean pooling's dev score, if it was.
+        licence: licence of the training sentences.
+        log: entries of the run.
+        usage: share of each class [L, C], of a categorical head.
+        results: dev scores of the head and its controls, if it was evaluated.
+        mean_pooling: dev score of mean pooling, if the head was evaluated.
     """
-    drawn = pictures(log, head.spec, usage, pooled) if log else []
-    if drawn:
-        draw(drawn, directory / PICTURE)
-    page = _page(head.spec, directory.name, licence, drawn, results)
+    plots = run_plots(log, head.spec, usage, mean_pooling) if log else []
+    if plots:
+        draw_plots(plots, directory / PLOTS)
+    page = _page(head.spec, directory.name, licence, plots, results)
     (directory / PAGE).write_text(page, encoding="utf-8")
 
 
 def verdict(spec: HeadSpec) -> str:
-    """Whether the latent collapsed, in words; nothing of an autoencoder, which cannot."""
+    """Say whether the latent collapsed; empty for an autoencoder, which cannot collapse."""
     in_use = spec.training.get("dims_in_use")
     if in_use is None:
         return ""
@@ -80,15 +115,37 @@ def verdict(spec: HeadSpec) -> str:
         return f"Warning: the latent collapsed. At the end {problem}"
     return (
         f"The latent did not collapse: at the end {in_use:.0f} of {spec.latent_dims} latent dims "
-        "say something about their token."
+        "carry information about their token."
     )
 
 
+def _description(spec: HeadSpec) -> str:
+    backbone = spec.backbone
+    latent = f"{spec.latent_dims} latent variables"
+    if spec.model == "categorical":
+        latent += f" of {spec.classes} classes"
+    return (
+        f"A {spec.model} encoder for the token outputs of {backbone.name} "
+        f"({backbone.architecture}, layer {backbone.layer}, {backbone.hidden_size} wide, weights "
+        f"with SHA-256 {backbone.sha256[:12]}…): {latent}."
+    )
+
+
+def _data(spec: HeadSpec, licence: str) -> str:
+    return f"{spec.corpus}. Licence of the data: {licence}. No labels were used."
+
+
+def _settings(spec: HeadSpec) -> dict[str, object]:
+    return {key: value for key, value in spec.recipe.items() if value is not None}
+
+
+def _figures(spec: HeadSpec) -> dict[str, str]:
+    return {key: f"{value:,g}" for key, value in spec.training.items()}
+
+
 def _page(
-    spec: HeadSpec, name: str, licence: str, drawn: Sequence[Picture], results: Sequence[Table]
+    spec: HeadSpec, name: str, licence: str, plots: Sequence[Plot], results: Sequence[Table]
 ) -> str:
-    settings = {key: value for key, value in spec.recipe.items() if value is not None}
-    figures = {key: f"{value:,g}" for key, value in spec.training.items()}
     scores = "\n".join(_table(table) for table in results)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -96,23 +153,23 @@ def _page(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{escape(name)}: how it was trained</title>
+<title>{escape(name)}: training report</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <h1>{escape(name)}</h1>
-<p>{escape(what_it_is(spec))}</p>
-<p>{escape(data_of(spec, licence))}</p>
+<p>{escape(_description(spec))}</p>
+<p>{escape(_data(spec, licence))}</p>
 {_verdict(spec)}
-<h2>The run</h2>
-<div class="pictures">
-{"".join(map(_figure, drawn))}</div>
+<h2>Training curves</h2>
+<div class="plots">
+{"".join(map(_figure, plots))}</div>
 <h2>Scores</h2>
-{f'<div class="tables">{scores}</div>' if results else _UNSCORED}
-<h2>Settings and last figures</h2>
+{f'<div class="tables">{scores}</div>' if results else _NOT_EVALUATED}
+<h2>Settings and final figures</h2>
 <div class="tables">
-{_table(_two_columns("Recipe", settings))}
-{_table(_two_columns("Last figures", figures))}
+{_table(_two_columns("Recipe", _settings(spec)))}
+{_table(_two_columns("Final figures", _figures(spec)))}
 </div>
 </body>
 </html>
@@ -121,18 +178,18 @@ def _page(
 
 def _verdict(spec: HeadSpec) -> str:
     kind = "verdict warning" if collapse(spec.training, spec.latent_dims) else "verdict"
-    words = verdict(spec)
-    return f'<p class="{kind}">{escape(words)}</p>' if words else ""
+    text = verdict(spec)
+    return f'<p class="{kind}">{escape(text)}</p>' if text else ""
 
 
-def _figure(picture: Picture) -> str:
-    image = b64encode(picture.png()).decode()
-    seen, note = escape(f"{picture.title}. {picture.words}"), escape(picture.note)
-    kind = "wide" if picture.is_wide else "narrow"
+def _figure(plot: Plot) -> str:
+    image = b64encode(plot.png()).decode()
+    alternative, caption = escape(f"{plot.title}. {plot.summary}"), escape(plot.caption)
+    kind = "wide" if plot.is_wide else "narrow"
     return (
         f'<figure class="{kind}">'
-        f'<img alt="{seen}" src="data:image/png;base64,{image}">'
-        f"<figcaption>{note}</figcaption></figure>\n"
+        f'<img alt="{alternative}" src="data:image/png;base64,{image}">'
+        f"<figcaption>{caption}</figcaption></figure>\n"
     )
 
 

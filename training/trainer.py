@@ -11,10 +11,10 @@ from training.checkpoint import Run
 from training.device import autocast, device
 from training.interrupt import Interrupted, uninterrupted
 from training.monitor import Figures, Monitor, Score
-from training.objective import Loss, negative_elbo
 from training.recipe import Recipe
-from training.schedule import BETA, learning_rate
-from training.vae import MODELS, TokenVAE
+from training.vae import MODELS, Loss, TokenVAE, negative_elbo
+
+_CYCLES = 4
 
 
 def train(
@@ -27,36 +27,38 @@ def train(
     score: Score | None = None,
     events: Path | None = None,
 ) -> tuple[TokenVAE, Figures]:
-    """Fit a VAE to normalised token vectors; the same for the same seed, however often resumed.
+    """Fit a VAE to normalised token vectors; resuming does not change the result.
 
-    `Interrupted` is raised between two steps, after a checkpoint was saved.
+    `Interrupted` is raised between two steps, after a checkpoint is saved.
 
     Args:
-        batch: the token vectors [T, H] of a step.
+        batch: returns the token vectors [T, H] of a step.
         hidden_size: H.
-        recipe: the settings.
-        steps: how long to train.
-        run: keeps checkpoints and the log, and goes on from what it kept; none if unset.
+        recipe: the settings, except for the number of steps.
+        steps: length of the run.
+        run: checkpoint and log of the run, from which it resumes.
         progress: whether to show progress.
-        score: how good the encoder is by now; looked at ten times, and changes nothing.
-        events: where TensorBoard's events go; nowhere if unset.
+        score: computes the dev score of the VAE.
+        events: directory of TensorBoard events.
     """
-    where = device()
+    target = device()
     torch.manual_seed(recipe.seed)  # the initial weights
-    vae = MODELS[recipe.model](hidden_size, recipe).to(where)
+    vae = MODELS[recipe.model](hidden_size, recipe).to(target)
     adam = torch.optim.Adam(vae.parameters())
     start = done = run.restore(vae, adam) if run else 0
-    log = run.directory if run else None
-    monitor = Monitor(start, steps, log, progress, score, events)
+    monitor = Monitor(start, steps, run.directory if run else None, progress, score, events)
     try:
         for step in range(start, steps):
-            tokens = batch(step).to(where, torch.float32)  # [T, H]
+            tokens = batch(step).to(target, torch.float32)  # [T, H]
             if not len(tokens):
-                continue  # none of these sentences has a word that static vectors know
+                continue  # static vectors know no word of these sentences
             with uninterrupted():
-                code, loss = _update(vae, adam, tokens, recipe, step, steps)
+                beta = BETA[recipe.beta_schedule](step, steps)
+                for group in adam.param_groups:
+                    group["lr"] = learning_rate(recipe, step, steps)
+                code, loss = _update(vae, adam, tokens, recipe, step, beta)
                 done = step + 1
-                monitor.step(step, vae, code, loss, _beta(recipe, step, steps))
+                monitor.step(step, vae, code, loss, beta)
                 if run and (done % run.every == 0 or done == steps):
                     run.save(done, vae, adam)
     except Interrupted:
@@ -69,47 +71,55 @@ def train(
 
 
 def _update(
-    vae: TokenVAE,
-    adam: torch.optim.Adam,
-    tokens: Tensor,
-    recipe: Recipe,
-    step: int,
-    steps: int,
+    vae: TokenVAE, adam: torch.optim.Adam, tokens: Tensor, recipe: Recipe, step: int, beta: float
 ) -> tuple[Tensor, Loss]:
-    """Take one step of the optimiser; return the code [T, L, *] and the loss."""
+    """Take one optimiser step; return the code [T, L, *] and the loss."""
+    # A generator per step: checkpoints need no generator state.
+    noise = torch.Generator(tokens.device).manual_seed((recipe.seed << 32) + step)
     with autocast(tokens.device):
-        code, reconstruction = vae(tokens, _noise(recipe.seed, step, tokens.device))
+        code, reconstruction = vae(tokens, noise)
     kl = vae.kl(code.float())
-    beta = _beta(recipe, step, steps)
     loss = negative_elbo(tokens, reconstruction.float(), kl, beta, recipe.free_bits)
     if not torch.isfinite(loss.total):
         raise LatteMixError(
             f"The loss is {loss.total.item()} at step {step}: lower learning_rate"
             f" (it is {recipe.learning_rate:g}) or normalise by centre-equal-norm."
         )
-    for group in adam.param_groups:
-        group["lr"] = _rate(recipe, step, steps)
     adam.zero_grad()
     loss.total.backward()
     adam.step()
     return code, loss
 
 
-def _beta(recipe: Recipe, step: int, steps: int) -> float:
-    return BETA[recipe.beta_schedule](step, steps)
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """The learning rate of a step."""
+    peak, floor = recipe.learning_rate, recipe.learning_rate_floor
+    if recipe.learning_rate_schedule == "constant":
+        return peak
+    return floor + (peak - floor) * linear_warmup_decay(step, steps, recipe.warmup)
 
 
-def _noise(seed: int, step: int, where: torch.device) -> torch.Generator:
-    """A step's own randomness, so that no generator's state need be kept."""
-    return torch.Generator(where).manual_seed((seed << 32) + step)
+def linear_warmup_decay(step: int, steps: int, warmup: float) -> float:
+    """Rise linearly to 1 over the first `warmup` share of the steps, then fall linearly to 0."""
+    rising = max(1, round(warmup * steps))
+    if step < rising:
+        return (step + 1) / rising
+    return max(0.0, (steps - step) / max(1, steps - rising))
 
 
-def _rate(recipe: Recipe, step: int, steps: int) -> float:
-    return learning_rate(
-        recipe.learning_rate_schedule,
-        step,
-        steps,
-        recipe.learning_rate,
-        recipe.learning_rate_floor,
-        recipe.warmup,
-    )
+def linear_annealing(step: int, steps: int) -> float:
+    """The paper's KL weight beta: 0 at the first step, 1 at the last."""
+    return step / max(1, steps - 1)
+
+
+def cyclical_annealing(step: int, steps: int) -> float:
+    """Four cycles: 0 to 1 over the first half of a cycle, then 1."""
+    cycle = steps / _CYCLES
+    return min(1.0, 2 * (step % cycle) / cycle)
+
+
+BETA: dict[str, Callable[[int, int], float]] = {
+    "linear": linear_annealing,
+    "cyclical": cyclical_annealing,
+    "constant": lambda step, steps: 1.0,
+}

@@ -1,7 +1,8 @@
-"""Three autoencoders of token vectors: the paper's categorical VAE, and its two baselines."""
+"""Autoencoders of token vectors, the paper's categorical VAE and two baselines, and their loss."""
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,23 +15,22 @@ HIDDEN_ACTIVATION = nn.ReLU
 class TokenVAE(nn.Module):
     """An encoder `H -> code`, a sample of the latent variables, and a decoder back to `H`.
 
-    Each of the two is one to three linear layers; layers between them are `H` wide.
+    Encoder and decoder have one to three linear layers; hidden layers have width `H`.
     """
+
+    # Values per latent dim in the code and in the sample; by default the number of classes.
+    widths: tuple[int, int] | None = None
 
     def __init__(self, hidden_size: int, recipe: Recipe) -> None:
         super().__init__()
         self.latent_dims, self.temperature = recipe.latent_dims, recipe.temperature
-        code, sample = (recipe.latent_dims * width for width in self.widths(recipe))
+        widths = self.widths or (recipe.classes, recipe.classes)
+        code, sample = (recipe.latent_dims * width for width in widths)
         self.encoder = mlp([hidden_size] * recipe.encoder_layers + [code])
         self.decoder = mlp([sample] + [hidden_size] * recipe.decoder_layers)
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """Numbers per latent dim that the encoder gives, and that the decoder takes."""
-        raise NotImplementedError
-
     def code(self, tokens: Tensor) -> Tensor:
-        """What the encoder says of each latent dim: [T, H] -> [T, L, *]."""
+        """The encoder's output for each latent dim: [T, H] -> [T, L, *]."""
         return self.encoder(tokens).unflatten(-1, (self.latent_dims, -1))
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
@@ -38,7 +38,7 @@ class TokenVAE(nn.Module):
         raise NotImplementedError
 
     def kl(self, code: Tensor) -> Tensor:
-        """Divergence from the prior, of each latent dim: [T, L, *] -> [T, L]."""
+        """KL divergence from the prior, per latent dim: [T, L, *] -> [T, L]."""
         raise NotImplementedError
 
     def forward(self, tokens: Tensor, noise: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -48,12 +48,7 @@ class TokenVAE(nn.Module):
 
 
 class CategoricalVAE(TokenVAE):
-    """L independent choices among C classes. The code is their logits; the prior is uniform."""
-
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """C logits in, C shares out."""
-        return recipe.classes, recipe.classes
+    """L categorical variables of C classes. The code is their logits; the prior is uniform."""
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """Gumbel-softmax: nearly one-hot at a small temperature, and differentiable."""
@@ -70,13 +65,10 @@ class CategoricalVAE(TokenVAE):
 class NormalVAE(TokenVAE):
     """L independent Gaussians. The code is (mean, log variance); the prior is N(0, 1)."""
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """A mean and a log variance in, a value out."""
-        return 2, 1
+    widths = 2, 1
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
-        """Reparameterised: mean + deviation * noise."""
+        """Reparameterised sample: mean + deviation * noise."""
         mean, log_variance = code.split(1, dim=-1)
         normal = torch.empty_like(mean).normal_(generator=noise)
         return mean + (0.5 * log_variance).exp() * normal
@@ -88,19 +80,16 @@ class NormalVAE(TokenVAE):
 
 
 class Autoencoder(TokenVAE):
-    """L plain numbers, no noise and no prior: what a smaller code alone achieves."""
+    """L numbers, no noise and no prior: the effect of dimensionality reduction alone."""
 
-    @staticmethod
-    def widths(recipe: Recipe) -> tuple[int, int]:
-        """A value in, the same out."""
-        return 1, 1
+    widths = 1, 1
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """The code itself."""
         return code
 
     def kl(self, code: Tensor) -> Tensor:
-        """Nothing to diverge from."""
+        """Zero: there is no prior."""
         return torch.zeros_like(code[..., 0])
 
 
@@ -112,8 +101,34 @@ MODELS: dict[str, type[TokenVAE]] = {
 
 
 def mlp(widths: list[int]) -> nn.Sequential:
-    """Linear layers through `widths`, with an activation between every two."""
+    """Linear layers of these widths with activations in between."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), HIDDEN_ACTIVATION()]
     return nn.Sequential(*layers[:-1])
+
+
+class Loss(NamedTuple):
+    """The loss and its parts, each averaged over the batch's tokens, in nats."""
+
+    total: Tensor
+    reconstruction: Tensor
+    kl: Tensor  # summed over latent dims, before the threshold
+
+
+def negative_elbo(
+    tokens: Tensor, reconstruction: Tensor, kl: Tensor, beta: float, free_bits: float
+) -> Loss:
+    """The negative evidence lower bound with KL thresholding.
+
+    Args:
+        tokens: targets of the reconstruction, [T, H].
+        reconstruction: the decoder's mean of a unit-variance Gaussian, [T, H].
+        kl: KL(q(z|u) || prior) per latent dim, [T, L].
+        beta: weight of the KL term.
+        free_bits: KL per latent dim, in nats, below which there is no gradient.
+    """
+    squared_error = 0.5 * (tokens - reconstruction).square().sum(dim=-1).mean()
+    per_dim = kl.mean(dim=0)  # [L]
+    thresholded = per_dim.clamp(min=free_bits).sum()
+    return Loss(squared_error + beta * thresholded, squared_error.detach(), per_dim.sum().detach())

@@ -1,4 +1,4 @@
-"""How much each token counts in its sentence's mixture: the same, by rarity, or as learned."""
+"""Token weights in a sentence's mixture: uniform, by inverse frequency, or learned."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,23 +14,23 @@ from lattemix.build.head import Head, normalise
 from lattemix.tokenization import Tokenizer
 from model_store import LatteMixError
 from training.corpus import Corpus
-from training.schedule import linear_warmup_decay
+from training.trainer import linear_warmup_decay
 
 SIF = 1e-3  # the `a` of a / (a + p(w))
 
 STEPS, SENTENCES, LEARNING_RATE = 300, 192, 0.01
-SHORTEST = 6  # tokens a sentence needs to be worth halving
-CONTRAST = 0.1  # temperature of the contrastive loss
+MIN_TOKENS = 6  # in a sentence to be split in halves
+TEMPERATURE = 0.1  # of the contrastive loss
 WIDTH = 32
 
 Tensors = dict[str, NDArray[Any]]
 
 
 def id_weights(checkpoint: Checkpoint, corpus: Corpus, sif: bool, max_tokens: int) -> Tensors:
-    """The tokens whose weight is known by their id, as a head stores them; nothing if none is.
+    """Weights by token id, as a head stores them; empty if all tokens weigh 1.
 
-    `sif` is smooth inverse frequency, a / (a + p) for a token that is a share p of the corpus. A
-    token that stands for unknown words weighs nothing.
+    `sif` is smooth inverse frequency: a / (a + p) for a token with relative frequency p. The token
+    of unknown words weighs 0.
     """
     weights: dict[int, float] = {}
     if sif:
@@ -49,7 +49,7 @@ def id_weights(checkpoint: Checkpoint, corpus: Corpus, sif: bool, max_tokens: in
 
 
 def _counts(checkpoint: Checkpoint, corpus: Corpus, max_tokens: int) -> NDArray[np.int64]:
-    """How often each token occurs in the corpus."""
+    """Occurrences of each token in the corpus."""
     tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
     counts = np.zeros(tokenizer.vocabulary_size, np.int64)
     for index in range(corpus.shards):
@@ -61,44 +61,37 @@ def _counts(checkpoint: Checkpoint, corpus: Corpus, max_tokens: int) -> NDArray[
 def learned_weights(
     head: Head, checkpoint: Checkpoint, batch: Callable[[int], TokenVectors], seed: int
 ) -> Tensors:
-    """Learn a token's weight from its vector: two halves of a sentence should be found alike.
+    """Learn to predict a token's weight from its vector, without labels.
 
-    The paper takes a sentence's tokens for draws from one distribution of meanings. So the
-    mixtures of two disjoint random halves of its tokens should be closer to each other than to
-    those of other sentences; the weights are learned to make it so (InfoNCE), with the encoder
-    frozen. Words that could stand in any sentence come to weigh little, without a table of
-    frequencies.
-
-    Args:
-        head: with a finished encoder.
-        checkpoint: its backbone, which must be static: a word needs one weight wherever it stands.
-        batch: the sentences of a step.
-        seed: draws the halves and the initial weights.
+    The paper regards a sentence's tokens as draws from one distribution of meanings. The mixtures
+    of two random halves of a sentence should thus be closer to each other than to those of other
+    sentences. The weights minimise this contrastive loss (InfoNCE) with the encoder frozen, so that
+    words that fit in any sentence get a small weight. `batch` returns the sentences of a step.
     """
     check_learnable(checkpoint)
     weigher = _weigher(head.spec.backbone.hidden_size, seed)
     adam = torch.optim.Adam(weigher.parameters())
     for step in range(STEPS):
         sentences = batch(step)
-        sentences = sentences.take(np.flatnonzero(sentences.lengths >= SHORTEST))
+        sentences = sentences.take(np.flatnonzero(sentences.lengths >= MIN_TOKENS))
         if len(sentences) < 2:
             continue
         for group in adam.param_groups:
             group["lr"] = LEARNING_RATE * linear_warmup_decay(step, STEPS, warmup=0.1)
-        loss = _contrast(head, weigher, sentences, np.random.default_rng([seed, step]))
+        loss = _contrastive_loss(head, weigher, sentences, np.random.default_rng([seed, step]))
         adam.zero_grad()
         loss.backward()
         adam.step()
-    linear = [layer for layer in weigher if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in weigher if isinstance(layer, nn.Linear)]
     return {
         f"weigher.{index}.{kind}": getattr(layer, kind).detach().numpy()
-        for index, layer in enumerate(linear)
+        for index, layer in enumerate(layers)
         for kind in ("weight", "bias")
     }
 
 
 def check_learnable(checkpoint: Checkpoint) -> None:
-    """Refuse to learn token weights on a backbone whose vectors depend on context."""
+    """Reject learned token weights on a backbone whose vectors depend on context."""
     if not checkpoint.is_static:
         raise LatteMixError(
             f"token_weighting 'learned' is for static word vectors, and {checkpoint.name} is not: "
@@ -107,7 +100,7 @@ def check_learnable(checkpoint: Checkpoint) -> None:
 
 
 def _weigher(hidden_size: int, seed: int) -> nn.Sequential:
-    """From a normalised token vector [H] to the logarithm of its weight [1]; at first 0 for all."""
+    """Maps a normalised token vector [H] to the logarithm of its weight [1], initially 0."""
     torch.manual_seed(seed)
     last = nn.Linear(WIDTH, 1)
     nn.init.zeros_(last.weight)
@@ -115,30 +108,30 @@ def _weigher(hidden_size: int, seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(hidden_size, WIDTH), nn.Tanh(), last)
 
 
-def _contrast(
+def _contrastive_loss(
     head: Head, weigher: nn.Sequential, tokens: TokenVectors, rng: np.random.Generator
 ) -> Tensor:
-    """How hard it is to find the second half of each sentence among all, given the first."""
+    """Cross-entropy of finding the other half of each sentence among those of all sentences."""
     vectors = tokens.vectors.astype(np.float32)
     distributions = torch.from_numpy(head.distributions(vectors)).flatten(1)  # [T, L*C]
     inputs = normalise(vectors, head.tensors["mean"], head.spec.normalisation)
     weights = weigher(torch.from_numpy(inputs)).exp()  # [T, 1]
-    place = torch.from_numpy(tokens.sentence_of + len(tokens) * _second_half(tokens, rng))  # [T]
+    half = torch.from_numpy(tokens.sentence_of + len(tokens) * _second_half(tokens, rng))  # [T]
 
     def summed(values: Tensor) -> Tensor:
-        return torch.zeros(2 * len(tokens), values.shape[1]).index_add(0, place, values)
+        return torch.zeros(2 * len(tokens), values.shape[1]).index_add(0, half, values)
 
     roots = (summed(weights * distributions) / summed(weights) + 1e-8).sqrt()  # [2N, L*C]
     centred = functional.normalize(roots - roots.mean(dim=0).detach(), dim=-1)
     first, second = centred.chunk(2)
-    likeness = first @ second.T / CONTRAST  # [N, N]
-    itself = torch.arange(len(tokens))
-    losses = (functional.cross_entropy(matrix, itself) for matrix in (likeness, likeness.T))
+    similarities = first @ second.T / TEMPERATURE  # [N, N]
+    target = torch.arange(len(tokens))
+    losses = (functional.cross_entropy(each, target) for each in (similarities, similarities.T))
     return torch.stack([*losses]).mean()
 
 
 def _second_half(tokens: TokenVectors, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Whether each token falls into the second half of its sentence, at random: [T]."""
+    """Whether each token is in the second of two random halves of its sentence: [T]."""
     sentence = tokens.sentence_of
     order = np.lexsort((rng.random(len(sentence)), sentence))  # shuffled within each sentence
     starts = np.cumsum(tokens.lengths) - tokens.lengths

@@ -28,7 +28,7 @@ class Trainer:
         from training.backbones import load
         from training.cache import VectorCache
         from training.corpus import prepare
-        from training.pipeline import Encoded
+        from training.encoding import EncodedCorpus
         from training.recipe import RECIPES, Recipe
 
         self._recipe = Recipe.load(RECIPES / "default.toml")
@@ -38,7 +38,7 @@ class Trainer:
             self._backbone = load(checkpoint, self._recipe.max_tokens)
         corpus = prepare(sentences(0), place / "corpus")
         self._texts = corpus.shard(0)
-        encoded = Encoded(self._backbone, corpus, VectorCache(place / "cache"))
+        encoded = EncodedCorpus(self._backbone, corpus, VectorCache(place / "cache"))
         self._cached = encoded.batches(self._recipe)
         self._cached(0)  # encodes the corpus
 

@@ -19,7 +19,8 @@ from tests.conftest import SENTENCES
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.pipeline import Encoded, make_head
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.recipe import Recipe
 
 TEXTS = [*SENTENCES, "dog", "a " * 30, "ein Bär", "THE SEA"]
@@ -61,7 +62,7 @@ def test_a_head_does_not_depend_on_where_its_vectors_are_kept(
     for name in ("first", "second"):
         corpus = prepare(SENTENCES, tmp_path / name / "corpus")
         cache = VectorCache(tmp_path / name / "cache")
-        encoded = Encoded(load(checkpoint, chosen.max_tokens), corpus, cache)
+        encoded = EncodedCorpus(load(checkpoint, chosen.max_tokens), corpus, cache)
         make_head(encoded, chosen, "x", progress=False).save(tmp_path / name / "head")
     for file in ("head.safetensors", "head.json"):
         first, second = (sha256_of(tmp_path / name / "head" / file) for name in ("first", "second"))
@@ -74,7 +75,7 @@ def test_vectors_that_were_kept_train_the_same_head(
     """The second run reads what the first has computed."""
     corpus, cache = prepare(SENTENCES, tmp_path / "corpus"), VectorCache(tmp_path / "cache")
     for name in ("cold", "warm"):
-        encoded = Encoded(load(checkpoint, recipe.max_tokens), corpus, cache)
+        encoded = EncodedCorpus(load(checkpoint, recipe.max_tokens), corpus, cache)
         make_head(encoded, recipe, "x", progress=False).save(tmp_path / name)
     cold, warm = (sha256_of(tmp_path / name / "head.safetensors") for name in ("cold", "warm"))
     assert cold == warm

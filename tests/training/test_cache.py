@@ -14,7 +14,7 @@ from training.cache import VectorCache
 
 
 class Counting:
-    """A backbone that says how often it was asked."""
+    """A backbone that counts calls of `encode`."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone, self.calls = backbone, 0
@@ -34,7 +34,7 @@ def counting(checkpoint: Checkpoint) -> Counting:
     return Counting(load(checkpoint, 16))
 
 
-def test_what_was_encoded_comes_from_disk(counting: Counting, tmp_path: Path) -> None:
+def test_encodes_once_and_then_reads_from_disk(counting: Counting, tmp_path: Path) -> None:
     first = VectorCache(tmp_path).encode(counting, SENTENCES)
     second = VectorCache(tmp_path).encode(counting, SENTENCES)
     assert counting.calls == 1
@@ -46,7 +46,7 @@ def test_what_was_encoded_comes_from_disk(counting: Counting, tmp_path: Path) ->
     np.testing.assert_allclose(first.vectors, exact.vectors, atol=2e-3)
 
 
-def test_other_sentences_layers_and_lengths_are_other_entries(
+def test_sentences_layer_and_max_tokens_identify_an_entry(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     cache = VectorCache(tmp_path)
@@ -57,14 +57,16 @@ def test_other_sentences_layers_and_lengths_are_other_entries(
     assert len(list(tmp_path.rglob("*.st"))) == 4
 
 
-def test_sentences_that_were_cut_are_counted(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_counts_truncated_sentences(checkpoint: Checkpoint, tmp_path: Path) -> None:
     for _ in range(2):  # encoded, then from disk
-        cut = VectorCache(tmp_path).encode(load(checkpoint, 5), SENTENCES)
-        assert cut.lengths.max() == 5
-        assert cut.truncated == sum(len(sentence.split()) > 3 for sentence in SENTENCES)
+        tokens = VectorCache(tmp_path).encode(load(checkpoint, 5), SENTENCES)
+        assert tokens.lengths.max() == 5
+        assert tokens.truncated == sum(len(sentence.split()) > 3 for sentence in SENTENCES)
 
 
-def test_the_oldest_go_when_there_is_no_room(counting: Counting, tmp_path: Path) -> None:
+def test_removes_least_recently_used_files_above_the_limit(
+    counting: Counting, tmp_path: Path
+) -> None:
     cache = VectorCache(tmp_path)
     for n, sentence in enumerate(SENTENCES[:3]):
         cache.encode(counting, [sentence])
@@ -77,13 +79,13 @@ def test_the_oldest_go_when_there_is_no_room(counting: Counting, tmp_path: Path)
     assert held == [True, False, True, True]
 
 
-def test_without_room_for_even_one_nothing_is_kept(counting: Counting, tmp_path: Path) -> None:
+def test_writes_nothing_larger_than_the_limit(counting: Counting, tmp_path: Path) -> None:
     cache = VectorCache(tmp_path, gigabytes=0)
     assert len(cache.encode(counting, SENTENCES)) == 10
     assert not list(tmp_path.rglob("*.st"))
 
 
-def test_a_damaged_entry_is_encoded_again(counting: Counting, tmp_path: Path) -> None:
+def test_encodes_again_if_a_file_is_damaged(counting: Counting, tmp_path: Path) -> None:
     cache = VectorCache(tmp_path)
     cache.encode(counting, SENTENCES)
     (path,) = tmp_path.rglob("*.st")
@@ -92,7 +94,7 @@ def test_a_damaged_entry_is_encoded_again(counting: Counting, tmp_path: Path) ->
     assert counting.calls == 2
 
 
-def test_vectors_that_are_not_finite_are_named_by_their_sentence(
+def test_rejects_vectors_that_are_not_finite(
     counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded = counting.encode(SENTENCES)
@@ -114,30 +116,25 @@ def test_taking_and_joining_sentences(counting: Counting) -> None:
     assert len(encoded.take([])) == 0
 
 
-def test_several_layers_are_encoded_in_one_pass(
+def test_prefetches_several_layers_in_one_pass(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone, cache = load(checkpoint, 16), VectorCache(tmp_path)
     layers = [backbone.at(layer) for layer in (0, 1, 2)]
     expected = [load(checkpoint, 16, layer).encode(SENTENCES).vectors for layer in (0, 1, 2)]
-    cache.ahead(layers, [SENTENCES], 10**12)  # more than it can hold
+    cache.prefetch(layers, [SENTENCES], 10**12)  # more than it can hold
     assert not any(cache.holds(layer, SENTENCES) for layer in layers)
     cache.encode(layers[1], SENTENCES)
-    cache.ahead(layers, [SENTENCES], 10)
+    cache.prefetch(layers, [SENTENCES], 10)
     assert all(cache.holds(layer, SENTENCES) for layer in layers)
     monkeypatch.setattr(type(backbone), "_encode", None)  # no more passes are needed
-    cache.ahead(layers, [SENTENCES], 10)
+    cache.prefetch(layers, [SENTENCES], 10)
     for layer, vectors in zip(layers, expected, strict=True):
-        found = cache.encode(layer, SENTENCES).vectors
-        np.testing.assert_array_equal(found, vectors.astype(np.float16))
+        cached = cache.encode(layer, SENTENCES).vectors
+        np.testing.assert_array_equal(cached, vectors.astype(np.float16))
 
 
-def test_a_layer_it_does_not_have(checkpoint: Checkpoint) -> None:
-    with pytest.raises(LatteMixError, match="has 2 layers, so layer 3 is none of them"):
-        load(checkpoint, 16).at(3)
-
-
-def test_another_tokenizer_is_another_backbone(
+def test_tokenizer_identifies_an_entry(
     backbone: Path, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     cache = VectorCache(tmp_path / "cache")

@@ -13,7 +13,7 @@ from training.trainer import train
 from training.vae import TokenVAE
 
 TOKENS = torch.randn(2000, 8, generator=torch.Generator().manual_seed(1))
-SMALL = {"latent_dims": 6, "classes": 4, "learning_rate": 1e-2, "steps": 400}
+SMALL = {"latent_dims": 6, "classes": 4, "learning_rate": 1e-2, "steps": 200}
 
 
 def batch(step: int) -> torch.Tensor:
@@ -21,11 +21,11 @@ def batch(step: int) -> torch.Tensor:
 
 
 def score(vae: TokenVAE) -> float:
-    """Something that changes with every step."""
+    """A number that changes with every step."""
     return 100 * float(vae.encoder[0].weight.detach().abs().mean())
 
 
-def watched(directory: Path, **changes: object) -> list[Entry]:
+def run_log(directory: Path, **changes: object) -> list[Entry]:
     recipe = Recipe(**SMALL | changes)
     train(batch, 8, recipe, recipe.steps, Run(directory, {}, every=50), False, score)
     return read_log(directory / "log.jsonl")
@@ -33,12 +33,12 @@ def watched(directory: Path, **changes: object) -> list[Entry]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
-    """Of a run that nothing happened to."""
-    return watched(tmp_path_factory.mktemp("whole"))
+    """The log of an uninterrupted run."""
+    return run_log(tmp_path_factory.mktemp("run"))
 
 
-def test_the_log_tells_everything_every_twenty_steps_and_at_the_end(log: list[Entry]) -> None:
-    assert [entry["step"] for entry in log] == [*range(0, 400, 20), 399]
+def test_logs_every_figure_every_twenty_steps_and_at_the_end(log: list[Entry]) -> None:
+    assert [entry["step"] for entry in log] == [*range(0, 200, 20), 199]
     figures = {"loss", "reconstruction", "kl", "kl_per_dim", "dims_in_use", "classes_in_use"}
     for entry in log:
         assert entry.keys() - {"dev"} == figures | {"step", "beta", "tokens_per_second"}
@@ -46,14 +46,15 @@ def test_the_log_tells_everything_every_twenty_steps_and_at_the_end(log: list[En
         assert sum(entry["kl_per_dim"]) == pytest.approx(entry["kl"], abs=6e-3)
 
 
-def test_the_dev_score_is_in_every_tenth_and_at_the_end(log: list[Entry]) -> None:
+def test_logs_the_dev_score_in_every_tenth_and_at_the_end(tmp_path: Path) -> None:
+    log = run_log(tmp_path, steps=400)
     scores = {entry["step"]: entry["dev"] for entry in log if "dev" in entry}
     assert [*scores] == [*range(0, 400, 40), 399]
     assert len(set(scores.values())) > 5
 
 
-def test_a_short_run_is_scored_in_every_entry(tmp_path: Path) -> None:
-    log = watched(tmp_path, steps=50)
+def test_logs_the_dev_score_in_every_entry_of_a_short_run(tmp_path: Path) -> None:
+    log = run_log(tmp_path, steps=50)
     assert [(entry["step"], "dev" in entry) for entry in log] == [
         (0, True),
         (20, True),
@@ -66,29 +67,33 @@ def test_a_short_run_is_scored_in_every_entry(tmp_path: Path) -> None:
     ("model", "missing"),
     [("normal", {"classes_in_use"}), ("autoencoder", {"classes_in_use", "dims_in_use"})],
 )
-def test_the_baselines_leave_out_what_they_do_not_have(
+def test_baselines_log_only_the_figures_they_have(
     tmp_path: Path, model: str, missing: set[str]
 ) -> None:
-    log = watched(tmp_path, model=model, steps=40)
+    log = run_log(tmp_path, model=model, steps=40)
     assert missing.isdisjoint(log[-1])
     assert "dev" in log[-1]
     assert ("kl_per_dim" in log[-1]) == (model == "normal")
 
 
-def test_a_score_that_is_no_number_is_null(tmp_path: Path) -> None:
+def test_logs_a_nan_score_as_null(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL)
     train(batch, 8, recipe, 20, Run(tmp_path, {}), False, lambda vae: math.nan)
     assert '"dev": null' in (tmp_path / "log.jsonl").read_text()
 
 
-def test_the_bar_shows_the_entry_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = []
-    monkeypatch.setattr("training.monitor.Progress.show", lambda _, now: shown.append(now))
-    log = watched(tmp_path, steps=220)
+def test_progress_bar_shows_the_last_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr(
+        "training.progress.tqdm.set_postfix", lambda _, values, refresh: shown.append(values)
+    )
+    log = run_log(tmp_path, steps=220)
     names = ["loss", "rec", "kl", "kl/dim", "dims", "classes", "dev", "tokens/s"]
-    assert all([*now] == names for now in shown)
+    assert all([*values] == names for values in shown)
     assert shown[-1]["kl/dim"] == f"{median(log[-1]['kl_per_dim']):.2f}"
-    # Between two scores the last one stays.
+    # Stays until there is a new score.
     assert shown[1]["dev"] == f"{log[0]['dev']:.1f}"
 
 
@@ -97,40 +102,38 @@ class KilledError(Exception):
 
 
 def killed(run: Run, events: Path) -> None:
-    """The beginning of a run, up to step 230; its last checkpoint is at 200."""
+    """Run up to step 130; the last checkpoint is at 100."""
 
     def killing(step: int) -> torch.Tensor:
-        if step == 230:
+        if step == 130:
             raise KilledError
         return batch(step)
 
     with pytest.raises(KilledError):
-        train(killing, 8, Recipe(**SMALL), 400, run, False, score, events)
+        train(killing, 8, Recipe(**SMALL), 200, run, False, score, events)
 
 
-def test_a_resumed_run_has_each_step_and_each_score_once_in_log_and_events(
-    tmp_path: Path, log: list[Entry]
-) -> None:
+def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> None:
     run, events = Run(tmp_path / "run", {}, every=50), tmp_path / "events"
     killed(run, events)
     with (run.directory / "log.jsonl").open("a") as file:
-        file.write('{"step": 22')  # it was killed in the middle of a line
-    train(batch, 8, Recipe(**SMALL), 400, run, False, score, events)
+        file.write('{"step": 12')  # killed in the middle of a line
+    train(batch, 8, Recipe(**SMALL), 200, run, False, score, events)
     resumed = read_log(run.directory / "log.jsonl")
     speed = {"tokens_per_second": 0}
     assert [entry | speed for entry in resumed] == [entry | speed for entry in log]
 
-    found = EventAccumulator(str(events), size_guidance={"histograms": 0}).Reload()  # 0: all
+    logged = EventAccumulator(str(events), size_guidance={"histograms": 0}).Reload()  # 0: all
     for name in ("loss", "kl", "beta", "dims_in_use", "classes_in_use", "dev"):
         expected = [(entry["step"], entry[name]) for entry in log if name in entry]
-        scalars = [(event.step, event.value) for event in found.Scalars(name)]
+        scalars = [(event.step, event.value) for event in logged.Scalars(name)]
         assert scalars == [(step, pytest.approx(value)) for step, value in expected]
-    histograms = found.Histograms("kl_per_dim")
+    histograms = logged.Histograms("kl_per_dim")
     assert [event.step for event in histograms] == [entry["step"] for entry in log]
     assert histograms[-1].histogram_value.num == 6
 
 
-def test_a_collapse_is_fewer_than_half_of_the_dims() -> None:
+def test_collapse_is_fewer_than_half_of_the_dims_in_use() -> None:
     assert collapse({"dims_in_use": 4.0}, 8) is None
     assert collapse({}, 8) is None  # an autoencoder
-    assert str(collapse({"dims_in_use": 3.0}, 8)).startswith("only 3 of 8 latent dims say anything")
+    assert str(collapse({"dims_in_use": 3.0}, 8)).startswith("only 3 of 8 latent dims carry info")

@@ -1,4 +1,3 @@
-import json
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from lattemix.build.head import Floats, Head
 from training.evaluate.tables import Table
 from training.monitor import Entry
+from training.plots import run_plots
 from training.report import write_report
 
 HOSTILE = "</title><script src=http://evil.example/x.js></script>\"'>&"
@@ -16,7 +16,7 @@ PNG = b"\x89PNG\r\n"
 
 
 class Page(HTMLParser):
-    """What a browser would find in a page."""
+    """The tags and the text of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class Page(HTMLParser):
         self.text += data
 
     def images(self) -> list[tuple[str, bytes]]:
-        """The alternative text and the content of each."""
-        found = [attributes for tag, attributes in self.tags if tag == "img"]
+        """The text alternative and the content of each image."""
+        images = [attributes for tag, attributes in self.tags if tag == "img"]
         prefix = "data:image/png;base64,"
-        assert all(str(image["src"]).startswith(prefix) for image in found)
+        assert all(str(image["src"]).startswith(prefix) for image in images)
         return [
             (str(i["alt"]), b64decode(str(i["src"]).removeprefix(prefix), validate=True))
-            for i in found
+            for i in images
         ]
 
 
@@ -51,6 +51,12 @@ LOG = [entry(0, dev=50.0), entry(20), entry(39, dev=60.0)]
 
 
 @pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendering takes seconds."""
+    monkeypatch.setattr("training.report.run_plots", lambda *_: [])
+
+
+@pytest.fixture
 def usage(head: Head) -> Floats:
     return np.full((head.spec.latent_dims, head.spec.classes), 0.2, np.float32)
 
@@ -59,9 +65,9 @@ def changed(head: Head, **changes: object) -> Head:
     return Head(head.spec.model_copy(update=changes), head.tensors)
 
 
-def test_the_page_needs_nothing_but_itself(head: Head, usage: Floats, tmp_path: Path) -> None:
+def test_page_is_self_contained(head: Head, usage: Floats, tmp_path: Path) -> None:
     results = [Table("Spearman x100", ["dev"], [["pooling, mean", "61.00"]])]
-    write_report(tmp_path, head, "CC0", LOG, usage, results, pooled=61.0)
+    write_report(tmp_path, head, "CC0", LOG, usage, results, mean_pooling=61.0)
     page = Page(tmp_path / "report.html")
     assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base"})
     assert not any("href" in attributes or "srcset" in attributes for _, attributes in page.tags)
@@ -77,18 +83,20 @@ def test_the_page_needs_nothing_but_itself(head: Head, usage: Floats, tmp_path: 
     assert (tmp_path / "report.png").read_bytes().startswith(PNG)
 
 
-def test_the_page_says_what_was_trained_on_what(head: Head, usage: Floats, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_plots")
+def test_page_names_backbone_corpus_and_settings(head: Head, usage: Floats, tmp_path: Path) -> None:
     results = [Table("Spearman x100", ["dev"], [["pooling, mean", "61.00"]])]
     write_report(tmp_path, head, "CC0", LOG, usage, results)
     text = Page(tmp_path / "report.html").text
     assert head.spec.backbone.name in text
     assert "ten sentences written for the tests. Licence of the data: CC0." in text
-    for told in (*head.spec.recipe, *head.spec.training, "pooling, mean", "61.00"):
-        value = head.spec.recipe.get(told, "")
-        assert value is None or told in text
+    settings = [name for name, value in head.spec.recipe.items() if value is not None]
+    for part in (*settings, *head.spec.training, "pooling, mean", "61.00"):
+        assert part in text
 
 
-def test_what_users_wrote_stays_text(head: Head, usage: Floats, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_plots")
+def test_escapes_text_from_users(head: Head, usage: Floats, tmp_path: Path) -> None:
     directory = tmp_path / HOSTILE.replace("/", "")
     directory.mkdir()
     backbone = head.spec.backbone.model_copy(update={"name": HOSTILE})
@@ -97,38 +105,52 @@ def test_what_users_wrote_stays_text(head: Head, usage: Floats, tmp_path: Path) 
     write_report(directory, hostile, HOSTILE, LOG, usage, results)
     page = Page(directory / "report.html")
     assert "script" not in {tag for tag, _ in page.tags}
-    assert page.text.count(HOSTILE) == 7  # backbone, corpus, licence, and four times the table
+    assert page.text.count(HOSTILE) == 7  # backbone, corpus, licence, four cells of the table
     assert directory.name in page.text
 
 
-def test_whether_the_latent_collapsed_is_said(head: Head, usage: Floats, tmp_path: Path) -> None:
-    for in_use, says in [
-        (4.0, "The latent did not collapse: at the end 4 of 4 latent dims say something"),
-        (1.0, "Warning: the latent collapsed. At the end only 1 of 4 latent dims say anything"),
+@pytest.mark.usefixtures("no_plots")
+def test_page_says_whether_the_latent_collapsed(head: Head, usage: Floats, tmp_path: Path) -> None:
+    for in_use, expected in [
+        (4.0, "The latent did not collapse: at the end 4 of 4 latent dims carry information"),
+        (
+            1.0,
+            "Warning: the latent collapsed. At the end only 1 of 4 latent dims carry information",
+        ),
     ]:
-        told = changed(head, training={"dims_in_use": in_use})
-        write_report(tmp_path, told, "CC0", LOG, usage)
+        finished = changed(head, training={"dims_in_use": in_use})
+        write_report(tmp_path, finished, "CC0", LOG, usage)
         text = Page(tmp_path / "report.html").text
-        assert says in text
+        assert expected in text
         assert ("collapsed." in text) == (in_use < 2)
 
 
-def test_what_a_baseline_does_not_have_is_not_drawn(head: Head, tmp_path: Path) -> None:
-    normal = [{k: v for k, v in entry.items() if k != "classes_in_use"} for entry in LOG]
-    latent = ("kl_per_dim", "dims_in_use")
-    autoencoder = [{k: v for k, v in entry.items() if k not in latent} for entry in normal]
-    for model, log, drawn in (("normal", normal, 6), ("autoencoder", autoencoder, 2)):
-        write_report(tmp_path, changed(head, model=model, training={}), "CC0", log, None)
-        page = Page(tmp_path / "report.html")
-        assert len(page.images()) == drawn
-        assert "verdict" not in {attributes.get("class") for _, attributes in page.tags}
+@pytest.mark.parametrize(
+    ("model", "missing", "count"),
+    [
+        ("normal", {"classes_in_use"}, 6),
+        ("autoencoder", {"classes_in_use", "kl_per_dim", "dims_in_use"}, 2),
+    ],
+)
+def test_baselines_have_fewer_plots(head: Head, model: str, missing: set[str], count: int) -> None:
+    log = [{key: entry[key] for key in entry if key not in missing} for entry in LOG]
+    assert len(run_plots(log, changed(head, model=model).spec, None, None)) == count
 
 
-def test_a_run_of_one_step_and_one_without_entries(
-    head: Head, usage: Floats, tmp_path: Path
-) -> None:
-    write_report(tmp_path, head, "CC0", [json.loads(json.dumps(entry(0, dev=None)))], usage)
-    assert len(Page(tmp_path / "report.html").images()) == 7
+@pytest.mark.usefixtures("no_plots")
+def test_page_of_an_autoencoder_has_no_verdict(head: Head, tmp_path: Path) -> None:
+    write_report(tmp_path, changed(head, model="autoencoder", training={}), "CC0", LOG, None)
+    page = Page(tmp_path / "report.html")
+    assert "verdict" not in {attributes.get("class") for _, attributes in page.tags}
+
+
+def test_dev_scores_that_are_all_null_have_no_plot(head: Head, usage: Floats) -> None:
+    titles = [plot.title for plot in run_plots([entry(0, dev=None)], head.spec, usage, None)]
+    assert len(titles) == 7
+    assert "Dev score, Spearman x100" not in titles
+
+
+def test_page_of_a_run_without_log_entries(head: Head, usage: Floats, tmp_path: Path) -> None:
     write_report(tmp_path, head, "CC0", [], usage)
     page = Page(tmp_path / "report.html")
     assert page.images() == []

@@ -12,7 +12,8 @@ from model_store import LatteMixError, Store
 from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.pipeline import Encoded, make_head
+from training.encoding import EncodedCorpus
+from training.job import make_head
 from training.recipe import Recipe
 from training.weighting import _second_half
 
@@ -27,8 +28,10 @@ def static(tmp_path: Path) -> Backbone:
     return load(Checkpoint.read(tmp_path / "words"), 16)
 
 
-def encode(backbone: Backbone, sentences: list[str], directory: Path) -> Encoded:
-    return Encoded(backbone, prepare(sentences, directory / "c"), VectorCache(directory / "v"))
+def encode(backbone: Backbone, sentences: list[str], directory: Path) -> EncodedCorpus:
+    return EncodedCorpus(
+        backbone, prepare(sentences, directory / "c"), VectorCache(directory / "v")
+    )
 
 
 def test_static_vectors_have_no_layers(static: Backbone) -> None:
@@ -102,7 +105,7 @@ def test_learns_low_weights_for_words_of_every_sentence(
         np.testing.assert_array_equal(tensor, again.tensors[name])
 
 
-def test_rejects_learned_weights_for_contextual_vectors(encoded: Encoded) -> None:
+def test_rejects_learned_weights_for_contextual_vectors(encoded: EncodedCorpus) -> None:
     recipe = Recipe(**SIZES, steps=1, token_weighting="learned")
     with pytest.raises(LatteMixError, match="is for static word vectors, and tiny-bert0 is not"):
         make_head(encoded, recipe, "x", progress=False)

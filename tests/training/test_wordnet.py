@@ -24,7 +24,7 @@ def wordnet(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_definitions_and_examples_of_four_words_or_more(wordnet: Path) -> None:
+def test_yields_definitions_and_examples_of_four_words_or_more(wordnet: Path) -> None:
     assert list(sentences(wordnet)) == [
         "that which is perceived to exist",
         "in haste he forgot his book",
@@ -33,12 +33,12 @@ def test_definitions_and_examples_of_four_words_or_more(wordnet: Path) -> None:
     ]
 
 
-def test_from_the_command_line(wordnet: Path) -> None:
+def test_command_prints_the_sentences(wordnet: Path) -> None:
     command = [sys.executable, "-m", "training.wordnet", str(wordnet)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert output.splitlines() == list(sentences(wordnet))
 
 
-def test_a_directory_without_wordnet(tmp_path: Path) -> None:
+def test_rejects_a_directory_without_wordnet(tmp_path: Path) -> None:
     with pytest.raises(LatteMixError, match="holds no WordNet"):
         list(sentences(tmp_path))

@@ -1,26 +1,15 @@
-"""Frozen backbones behind one small interface: sentences in, token vectors out."""
+"""Frozen backbones behind one interface: sentences in, token vectors out."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors, open_backbone
+from lattemix.build.backbones import Checkpoint, TokenVectors
 
-__all__ = [
-    "Advance",
-    "Backbone",
-    "BackboneError",
-    "Checkpoint",
-    "TokenVectors",
-    "check",
-    "load",
-    "open_backbone",
-]
-
-Advance = Callable[[int], object]  # reports progress
+Advance = Callable[[int], object]  # advances a progress bar by a number of sentences
 
 
 class Backbone(Protocol):
-    """A frozen encoder of tokens. Whatever implements this can have a head trained on it."""
+    """A frozen encoder of tokens, on which a head can be trained."""
 
     checkpoint: Checkpoint
     max_tokens: int
@@ -30,15 +19,15 @@ class Backbone(Protocol):
     def encode(
         self, sentences: Sequence[str], exact: bool = False, advance: Advance | None = None
     ) -> TokenVectors:
-        """The vectors of every token of every sentence, special tokens included.
+        """The float32 vectors of all tokens, special tokens included.
 
-        They come as float32; only `exact` ones were also computed so on a GPU. `advance` is called
-        with the number of sentences of every batch that is encoded.
+        `exact` also computes in float32 on a GPU. `advance` is called after each batch with its
+        number of sentences.
         """
         ...
 
     def at(self, layer: int) -> "Backbone":
-        """The same backbone, in the same memory, read at another layer."""
+        """The same backbone, sharing its weights, read at another layer."""
         ...
 
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
@@ -47,7 +36,7 @@ class Backbone(Protocol):
 
 
 def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
-    """Refuse what `load` would refuse, as far as the config tells, without loading weights."""
+    """Reject what `load` would reject, as far as the config shows, without loading weights."""
     if checkpoint.is_static:
         from training.backbones.static import check_layer
 
@@ -59,7 +48,7 @@ def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> 
 
 
 def load(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> Backbone:
-    """Load a checkpoint, transformer or static vectors, to read one of its layers."""
+    """Load a transformer or static vectors, to read one layer; by default the last."""
     if checkpoint.is_static:
         from training.backbones.static import StaticVectors
 

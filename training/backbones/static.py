@@ -1,4 +1,4 @@
-"""Word vectors that know no context (GloVe, word2vec) as a backbone: one row per token."""
+"""Static word vectors (GloVe, word2vec) as a backbone: one row per token."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from training.backbones import Advance
 
 
 class StaticVectors:
-    """A lookup table. Words it does not know share one row of zeros, and weigh nothing."""
+    """A lookup table. Unknown words share one row of zeros, with weight 0."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
         self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
@@ -25,31 +25,28 @@ class StaticVectors:
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
     def encode(
-        self,
-        sentences: Sequence[str],
-        exact: bool = False,
-        advance: Advance | None = None,
+        self, sentences: Sequence[str], exact: bool = False, advance: Advance | None = None
     ) -> TokenVectors:
-        """Look every token up."""
+        """Look up every token."""
         tokens = self._tokenizer(sentences)
         ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
         lengths = np.array([len(text.ids) for text in tokens], np.int32)
-        cut = sum(text.truncated for text in tokens)
+        truncated = sum(text.truncated for text in tokens)
         if advance:
             advance(len(sentences))
-        return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, cut)
+        return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, truncated)
 
     def at(self, layer: int) -> "StaticVectors":
-        """The same table: there is nothing else to read."""
+        """The same table, which has only layer 0."""
         check_layer(self.checkpoint, layer)
         return self
 
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
-        """The same vectors for every layer asked for, of which there is but one."""
+        """The same vectors for each layer."""
         return [self.encode(sentences) for _ in layers]
 
 
 def check_layer(checkpoint: Checkpoint, layer: int) -> None:
-    """Refuse any layer but 0: a table has no others."""
+    """Reject any layer but 0."""
     if layer:
-        raise BackboneError(f"{checkpoint.name} has no layers: layer {layer} is none of them.")
+        raise BackboneError(f"{checkpoint.name} has no layers, so there is no layer {layer}.")

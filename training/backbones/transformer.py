@@ -17,17 +17,17 @@ from lattemix.tokenization import Tokenizer
 from training.backbones import Advance
 from training.device import autocast, device
 
-# Unset, transformers would ask whether to run a model's own code, and take "y" for consent.
+# By default transformers asks on the terminal whether to run code that comes with the model.
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _TOKEN_BUDGET = {"cpu": 1024, "cuda": 16384}
 
-# Loading reports tensors a frozen encoder does not use; ours is the progress worth showing.
+# Loading reports unused tensors, which are expected here, and shows a progress bar of its own.
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
 
 class Transformer:
-    """The reference the exported graph is checked against, and what heads are trained on."""
+    """A torch model: heads are trained on its outputs, and exported graphs must match them."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
         self.depth, self.hidden_size = check(checkpoint, max_tokens, layer)
@@ -36,27 +36,28 @@ class Transformer:
             self.model = AutoModel.from_pretrained(
                 checkpoint.directory, use_safetensors=True, dtype=torch.float32, **_LOCAL
             )
-        except Exception as error:  # a damaged file, an unknown family: they share no base
+        except (
+            Exception
+        ) as error:  # errors of damaged files and unknown families share no base class
             raise _unloadable(checkpoint, error) from error
+        if self.model.main_input_name != "input_ids":  # a model of images or audio
+            raise _unsupported(checkpoint, "not a text encoder")
         self.model.eval().requires_grad_(False).to(self.device)
         self.checkpoint, self.max_tokens = checkpoint, max_tokens
         self.layer = self.depth if layer is None else layer
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
     def at(self, layer: int) -> "Transformer":
-        """The same backbone, in the same memory, read at another layer."""
+        """The same backbone, sharing its weights, read at another layer."""
         _check_layer(self.checkpoint, layer, self.depth)
-        other = copy(self)
-        other.layer = layer
-        return other
+        view = copy(self)
+        view.layer = layer
+        return view
 
     def encode(
-        self,
-        sentences: Sequence[str],
-        exact: bool = False,
-        advance: Advance | None = None,
+        self, sentences: Sequence[str], exact: bool = False, advance: Advance | None = None
     ) -> TokenVectors:
-        """The vectors of every token of every sentence, special tokens included."""
+        """The vectors of all tokens, special tokens included."""
         return self._encode(sentences, [self.layer], exact, advance)[0]
 
     def encode_layers(self, sentences: Sequence[str], layers: Sequence[int]) -> list[TokenVectors]:
@@ -71,7 +72,7 @@ class Transformer:
         exact: bool,
         advance: Advance | None = None,
     ) -> list[TokenVectors]:
-        """Run every sentence, those of similar length together, and put them back in order."""
+        """Encode in batches of similar lengths; return the sentences in their original order."""
         tokens = self._tokenizer(sentences)
         lengths = np.array([len(text.ids) for text in tokens], np.int32)
         ends = np.cumsum(lengths)
@@ -80,19 +81,19 @@ class Transformer:
         for batch in batches(lengths.tolist(), _TOKEN_BUDGET[self.device.type]):
             with nullcontext() if exact else autocast(self.device):
                 states = self._run([tokens[i].ids for i in batch])
-            for place, layer in enumerate(layers):
-                found = states[layer].float().cpu().numpy()  # [B, S, H]
-                for index, sentence in zip(batch, found, strict=True):
-                    span = slice(ends[index] - lengths[index], ends[index])
-                    vectors[place, span] = sentence[: lengths[index]]
+            for output, layer in zip(vectors, layers, strict=True):
+                padded = states[layer].float().cpu().numpy()  # [B, S, H]
+                for index, sentence in zip(batch, padded, strict=True):
+                    length = lengths[index]
+                    output[ends[index] - length : ends[index]] = sentence[:length]
             if advance:
                 advance(len(batch))
         ids = np.concatenate([np.array(text.ids, np.int32) for text in tokens])
-        cut = sum(text.truncated for text in tokens)
-        return [TokenVectors(layer, ids, lengths, cut) for layer in vectors]
+        truncated = sum(text.truncated for text in tokens)
+        return [TokenVectors(layer, ids, lengths, truncated) for layer in vectors]
 
     def _run(self, batch: list[list[int]]) -> tuple[Tensor, ...]:
-        """The states of every layer, [B, S, H] each."""
+        """The hidden states of every layer, [B, S, H] each."""
         ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)  # [B, S]
         mask = torch.zeros_like(ids)
         for row, tokens in enumerate(batch):
@@ -108,11 +109,11 @@ class Transformer:
 
 
 def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None) -> tuple[int, int]:
-    """Return the number of layers and the width; refuse what the config alone shows to be wrong."""
+    """Return the number of layers and the width; reject what the config shows to be unsupported."""
     checkpoint.check_length(max_tokens)
     try:
         config = AutoConfig.from_pretrained(checkpoint.directory, **_LOCAL)
-    except Exception as error:  # the same families of errors as above
+    except Exception as error:  # as above
         raise _unloadable(checkpoint, error) from error
     if config.is_encoder_decoder:
         raise _unsupported(checkpoint, "an encoder-decoder")
@@ -125,9 +126,7 @@ def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None) -> tuple[i
 
 def _check_layer(checkpoint: Checkpoint, layer: int, depth: int) -> None:
     if layer > depth:
-        raise BackboneError(
-            f"{checkpoint.name} has {depth} layers, so layer {layer} is none of them."
-        )
+        raise BackboneError(f"{checkpoint.name} has {depth} layers, so there is no layer {layer}.")
 
 
 def _unsupported(checkpoint: Checkpoint, kind: str) -> BackboneError:

@@ -1,1 +1,1 @@
-"""How well the similarities agree with people."""
+"""Agreement of similarities with human scores."""

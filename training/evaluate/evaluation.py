@@ -1,4 +1,4 @@
-"""One evaluation: everything `lattemix-train evaluate` does."""
+"""`lattemix-train evaluate`: agreement of similarities with human scores."""
 
 import tempfile
 from collections.abc import Sequence
@@ -8,75 +8,71 @@ from pathlib import Path
 
 from lattemix.build.backbones import BackboneError, open_backbone
 from lattemix.build.head import STATISTICS_SENTENCES, Head
+from lattemix.client import Client
 from lattemix.encoder import Encoder
+from lattemix.model import Model
 from model_store import Artifact, LatteMixError, Precision
 from model_store.store import HEADS
-from training import readers as corpora
+from training import readers
 from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import prepare
-from training.evaluate.hub import readers
-from training.evaluate.measure import Encoded, Measure, Served, measure
-from training.evaluate.remote import Remote
 from training.evaluate.report import MIXTURE, SERVED, Report
-from training.evaluate.sets import collect
+from training.evaluate.scorers import BackboneScorer, Scorer, ServedScorer, evaluate
+from training.evaluate.sets import read_sets
 
-MAX_TOKENS = 256  # where no head says how much of a sentence is read
+MAX_TOKENS = 256  # for backbones without a head
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What to measure, and on what.
+    """What to evaluate, and on which sets.
 
-    Heads bring their backbone; a model is measured as it is served, beside its head if that is
-    known and its backbone's poolings; a backbone alone is measured by its poolings; a server by its
-    answers. Without any of these, it is the head we ship.
+    Heads are evaluated on their backbone, a model as served (beside its head, if that is shipped,
+    and its backbone's poolings), a backbone by its poolings, a server by its answers. Default: the
+    shipped head.
     """
 
-    data: Sequence[Path]  # folders of benchmarks and files of pairs; `hub` for the hub's
+    data: Sequence[Path]  # folders of benchmarks, files of pairs, `hub`
     sets: Sequence[str]
     cache: VectorCache
-    heads: Sequence[Path] = ()  # that differ in their seed only
+    heads: Sequence[Path] = ()  # differing in their seed only
     model: Artifact | None = None
     backbone: str | None = None
     layer: int | None = None
     url: str | None = None
     controls: bool = False
-    corpus: Sequence[Path] = ()  # of the heads, to centre the controls
+    corpus: Sequence[Path] = ()  # training corpus of the heads, to centre the controls
     columns: Sequence[str] = ()
 
     def run(self) -> Report:
-        """Read, measure, report."""
+        """Read the sets, score their pairs and report."""
         heads = [Head.load(directory) for directory in self.directories]
         self._check(heads)
-        sets, left_out = collect([*readers(self.data, self.sets)])
-        measures: list[Measure] = []
-        recommended: str | None = heads[0].spec.recommended_metric if heads else None
-        with ExitStack() as opened:
-            if backbone := self._backbone(opened, heads, left_out):
+        sets, left_out = read_sets(self.data, self.sets)
+        scorers: list[Scorer] = []
+        recommended: list[str] = [head.spec.recommended_metric for head in heads[:1]]
+        with ExitStack() as stack:
+            if backbone := self._load_backbone(stack, heads, left_out):
                 sample = self._sample(heads)
-                measures.append(Encoded(backbone, self.cache, heads, self.controls, sample))
-            if self.model:
-                recommended = self.model.manifest.recommended_metric
-                measures.append(Served(Encoder(self.model)))
+                scorers.append(BackboneScorer(backbone, self.cache, heads, self.controls, sample))
+            served = [ServedScorer(Model(Encoder(self.model)))] if self.model else []
             if self.url:
-                remote = Remote(self.url)
-                recommended = recommended or remote.recommended
-                measures.append(remote)
-            report = measure(sets, measures, recommended, left_out)
-            if self.url:
-                report.left_out.extend(remote.left_out)
+                served.append(ServedScorer(stack.enter_context(Client(self.url))))
+            recommended += [scorer.recommended for scorer in served]
+            report = evaluate(sets, [*scorers, *served], next(iter(recommended), None), left_out)
+        report.left_out.extend(note for scorer in served for note in scorer.left_out)
         return report
 
     @property
     def directories(self) -> Sequence[Path]:
-        """Of the heads: those named, that of the model if we ship it, or the default one."""
+        """Directories of the heads: as given, the model's if it is shipped, or the default's."""
         if self.heads:
             return self.heads
         if self.model:
-            wanted = self.model.manifest.head.sha256
-            known = (path for path in HEADS.iterdir() if path.is_dir())
-            return [path for path in known if Head.load(path).spec.sha256 == wanted]
+            sha256 = self.model.manifest.head.sha256
+            shipped = (path for path in HEADS.iterdir() if path.is_dir())
+            return [path for path in shipped if Head.load(path).spec.sha256 == sha256]
         return [] if self.backbone or self.url else [HEADS / "default"]
 
     def _check(self, heads: Sequence[Head]) -> None:
@@ -86,69 +82,69 @@ class Evaluation:
                 "with --model, or assemble it again with `lattemix-train export`."
             )
         if self.controls and not heads:
-            raise LatteMixError("--controls are of a head: name it with --head.")
+            raise LatteMixError("--controls needs a head: name it with --head.")
         if self.layer is not None and (heads or self.model):
-            raise LatteMixError("--layer is for a backbone alone: a head has its own.")
+            raise LatteMixError("--layer is for a backbone alone: a head has its own layer.")
         for head in heads[1:]:
-            other = [key for key, value in _kind(head).items() if value != _kind(heads[0])[key]]
-            if other:
+            first, settings = _settings(heads[0]), _settings(head)
+            if different := [key for key, value in settings.items() if value != first[key]]:
                 raise LatteMixError(
-                    f"Heads are measured together if they differ in their seed alone; these differ "
-                    f"in {', '.join(other)}: evaluate each by itself."
+                    "Heads evaluated together may differ in their seed only; these differ in "
+                    f"{', '.join(different)}: evaluate each by itself."
                 )
 
-    def _backbone(
-        self, opened: ExitStack, heads: list[Head], left_out: list[str]
+    def _load_backbone(
+        self, stack: ExitStack, heads: list[Head], left_out: list[str]
     ) -> Backbone | None:
-        """The backbone named, or that of the heads, or of the model."""
-        record, tokens = None, 0
+        """Load the given backbone, or that of the heads or the model.
+
+        A model can be evaluated without its backbone; `heads` is emptied then.
+        """
+        origin, tokens = None, 0
         if heads:
-            record, tokens = heads[0].spec.backbone, heads[0].spec.max_tokens
+            origin, tokens = heads[0].spec.backbone, heads[0].spec.max_tokens
         elif self.model:
-            record, tokens = self.model.manifest.backbone, self.model.manifest.max_tokens
-        source = self.backbone or (record.name if record else None)
+            origin, tokens = self.model.manifest.backbone, self.model.manifest.max_tokens
+        source = self.backbone or (origin.name if origin else None)
         if source is None:
             return None
         try:
-            checkpoint = opened.enter_context(open_backbone(source))
+            checkpoint = stack.enter_context(open_backbone(source))
         except BackboneError as error:
             if self.backbone or self.heads or not self.model:
                 raise
             heads.clear()
-            left_out.append(f"poolings: {error}")  # the model itself can be measured without
+            left_out.append(f"poolings: {error}")
             return None
-        for wanted in [head.spec.backbone for head in heads] or ([record] if record else []):
-            checkpoint.check_digest(wanted)
+        for expected in [head.spec.backbone for head in heads] or ([origin] if origin else []):
+            checkpoint.check_digest(expected)
         tokens = tokens or min(MAX_TOKENS, checkpoint.positions or MAX_TOKENS)
-        return load(checkpoint, tokens, record.layer if record else self.layer)
+        return load(checkpoint, tokens, origin.layer if origin else self.layer)
 
     def _sample(self, heads: Sequence[Head]) -> Sequence[str]:
         if not (self.controls and self.corpus):
             return ()
         with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
-            sentences = corpora.read(self.corpus, self.columns)
-            most = heads[0].spec.recipe["max_sentences"]
-            return prepare(sentences, Path(temporary), most).head(STATISTICS_SENTENCES)
+            sentences = readers.read(self.corpus, self.columns)
+            limit = heads[0].spec.recipe["max_sentences"]
+            return prepare(sentences, Path(temporary), limit).head(STATISTICS_SENTENCES)
 
 
-def _kind(head: Head) -> dict[str, object]:
-    """All that heads to be averaged have in common."""
+def _settings(head: Head) -> dict[str, object]:
+    """The settings that must agree for scores to be averaged over heads."""
     recipe = {key: value for key, value in head.spec.recipe.items() if key != "seed"}
     return {"backbone": head.spec.backbone.sha256, "layer": head.spec.backbone.layer, **recipe}
 
 
 def record_scores(report: Report, directory: Path, precision: Precision = "fp32") -> None:
-    """Keep the scores, as served in a precision if they were measured so, in a head.
-
-    From there they go into every artifact made of it.
-    """
+    """Store the scores, as served if measured so, in a head; its artifacts inherit them."""
     head = Head.load(directory)
-    wanted = SERVED if any(way == SERVED for way, _ in report.scores) else MIXTURE
+    served = any(aggregation == SERVED for aggregation, _ in report.scores)
     suffix = "" if precision == "fp32" else f"@{precision}"
     scores = {
-        f"{pairs.name}/{metric}{suffix}": round(report.values((way, metric), pairs.name)[0], 2)
-        for way, metric in report.scores
-        if way == wanted
+        f"{pairs.name}/{method[1]}{suffix}": round(report.values(method, pairs.name)[0], 2)
+        for method in report.scores
+        if method[0] == (SERVED if served else MIXTURE)
         for pairs in report.sets
     }
     evaluation = {**head.spec.evaluation, **scores}

@@ -1,8 +1,9 @@
-"""The scores of every way of comparing on every set, and what follows from them."""
+"""The results of an evaluation: correlations, intervals and differences of methods by set."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,180 +18,172 @@ from training.evaluate.statistics import (
     correlate,
     interval,
 )
-from training.evaluate.tables import Record, Table, mean_and_deviation
+from training.evaluate.tables import Figure, Record, Table
+
+Method = tuple[str, str]  # (aggregation, pooling or metric)
 
 POOLING, MIXTURE = "pooling", "mixture"
-SERVED, REMOTE = "served", "server"  # a model in this process, and one behind a URL
-CONTROL, NOTHING = "random encoder", "nothing learned"  # the latter where weights are learned
-AVERAGE = "average"  # over the sets that nothing is chosen on
+SERVED, SERVER = "served", "server"  # an artifact in this process, a model behind a URL
+RANDOM = "random encoder"  # untrained encoder; learned token weights, if any, are kept
+UNLEARNED = "nothing learned"  # untrained encoder, uniform token weights
+MEAN_POOLING: Method = (POOLING, "mean")
 
-Way = tuple[str, str]  # a way of comparing: (aggregation, pooling or metric)
-MEAN: Way = (POOLING, "mean")
+AVERAGE = "average"  # over all sets but the development sets
 
 
 @dataclass(frozen=True)
 class Report:
-    """Similarities of the pairs of each set by each way of comparing, one row per seed."""
+    """Scores of the pairs of each set by each method, one array per seed."""
 
     sets: list[Pairs]
     recommended: str | None = None  # metric
     left_out: list[str] = field(default_factory=list)
-    scores: dict[Way, dict[str, list[Scores]]] = field(default_factory=dict)
-    _draws: dict[tuple[Way, str], NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    scores: dict[Method, dict[str, list[Scores]]] = field(default_factory=dict)
+    _resampled: dict[tuple[Method, str], NDArray[np.float64]] = field(
+        default_factory=dict, repr=False
+    )
 
-    def add(self, way: Way, benchmark: str, scores: Scores) -> None:
-        """Take in the scores of one set, of one seed."""
-        self.scores.setdefault(way, {}).setdefault(benchmark, []).append(scores)
+    def add(self, method: Method, benchmark: str, scores: Scores) -> None:
+        """Add the scores of one seed on one set."""
+        self.scores.setdefault(method, {}).setdefault(benchmark, []).append(scores)
 
     def values(
-        self, way: Way, benchmark: str, statistic: str = "spearman", over: Over = "all"
+        self, method: Method, benchmark: str, statistic: str = "spearman", over: Over = "all"
     ) -> list[float]:
-        """A correlation x100 with people, of every seed."""
+        """The correlation x100 of every seed on a set, or on average."""
+        if benchmark == AVERAGE:
+            by_set = [self.values(method, name, statistic, over) for name in self._averaged]
+            return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
         pairs, correlation = self._pairs[benchmark], CORRELATIONS[statistic]
         gold = np.array(pairs.gold)
         return [
             correlate(correlation, scores, gold, pairs.subsets, over)
-            for scores in self.scores[way][benchmark]
+            for scores in self.scores[method][benchmark]
         ]
 
-    def averages(self, way: Way, statistic: str = "spearman", over: Over = "all") -> list[float]:
-        """Over the sets that nothing is chosen on, of every seed."""
-        by_set = [self.values(way, name, statistic, over) for name in self._reported]
-        return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
-
-    def interval(self, way: Way, benchmark: str) -> tuple[float, float]:
+    def interval(self, method: Method, benchmark: str) -> tuple[float, float]:
         """95 % interval of the first seed's Spearman on a set, or on average."""
-        return interval(self._drawn(way, benchmark))
+        return interval(self._resample(method, benchmark))
 
-    def difference(self, way: Way, other: Way, benchmark: str) -> tuple[float, float, float]:
-        """How much higher the first seed of `way` is than of `other`, with its 95 % interval.
+    def difference(self, method: Method, other: Method, benchmark: str) -> tuple[float, ...]:
+        """Spearman of `method` minus that of `other`, first seeds, and its 95 % interval.
 
-        The pairs are drawn anew, the same ones for both.
+        Both are computed on the same resamples.
         """
-        names = self._reported if benchmark == AVERAGE else [benchmark]
-        each = [self.values(way, n)[0] - self.values(other, n)[0] for n in names]
-        draws = self._drawn(way, benchmark) - self._drawn(other, benchmark)
-        return float(np.mean(each)), *interval(draws)
-
-    def tables(self) -> list[Table]:
-        """The headline, its differences and intervals, and the other ways to count."""
-        tables = [self._table("Spearman x100", "spearman", "all")]
-        tables += [table for table in (self._differences(), self._intervals()) if table.rows]
-        tables.append(self._table("Pearson x100", "pearson", "all"))
-        if any(len(set(pairs.subsets)) > 1 for pairs in self.sets):
-            for over in OVERS[1:]:
-                tables.append(self._table(f"Spearman x100, {over} over parts", "spearman", over))
-        return tables
-
-    def records(self) -> list[Record]:
-        """Every figure, by way, set, statistic and aggregation over the parts of a set."""
-        return [
-            {
-                "aggregation": way[0],
-                "metric": way[1],
-                "set": pairs.name,
-                "pairs": len(pairs),
-                "statistic": statistic,
-                "over": over,
-                "seeds": len(values := self.values(way, pairs.name, statistic, over)),
-                "mean": float(np.mean(values)),
-                "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                **self._limits(way, pairs, statistic, over),
-            }
-            for way in self.scores
-            for pairs in self.sets
-            for statistic in CORRELATIONS
-            for over in (OVERS if len(set(pairs.subsets)) > 1 else OVERS[:1])
-        ]
+        value = self.values(method, benchmark)[0] - self.values(other, benchmark)[0]
+        resampled = self._resample(method, benchmark) - self._resample(other, benchmark)
+        return value, *interval(resampled)
 
     @property
-    def ours(self) -> list[Way]:
-        """Mixtures by every metric: the heads', or what is served where no head was measured."""
-        for kind in (MIXTURE, SERVED, REMOTE):
-            if found := [way for way in self.scores if way[0] == kind]:
-                return found
+    def mixture_methods(self) -> list[Method]:
+        """Mixtures by every metric: of the heads, else as served, else from a server."""
+        for aggregation in (MIXTURE, SERVED, SERVER):
+            if methods := [method for method in self.scores if method[0] == aggregation]:
+                return methods
         return []
 
     @property
-    def best(self) -> Way | None:
+    def recommended_method(self) -> Method | None:
         """Mixtures by the recommended metric."""
-        return next((way for way in self.ours if way[1] == self.recommended), None)
+        return next((m for m in self.mixture_methods if m[1] == self.recommended), None)
 
-    def compared(self) -> Iterator[tuple[Way, Way]]:
-        """Which differences matter: all of ours with mean pooling, the best with every control."""
-        if MEAN in self.scores:
-            yield from ((way, MEAN) for way in self.ours)
-        controls = [(POOLING, "centred mean"), (POOLING, "weighted mean")]
-        controls += [(POOLING, "weighted centred mean")]
-        controls += [(kind, str(self.recommended)) for kind in (CONTROL, NOTHING)]
-        if best := self.best:
-            yield from ((best, control) for control in controls if control in self.scores)
+    def compared(self) -> Iterator[tuple[Method, Method]]:
+        """Mixtures with mean pooling, and the recommended method with every control."""
+        if MEAN_POOLING in self.scores:
+            yield from ((method, MEAN_POOLING) for method in self.mixture_methods)
+        poolings = ("centred mean", "weighted mean", "weighted centred mean")
+        controls = [(POOLING, name) for name in poolings]
+        controls += [(aggregation, str(self.recommended)) for aggregation in (RANDOM, UNLEARNED)]
+        if method := self.recommended_method:
+            yield from ((method, control) for control in controls if control in self.scores)
 
     @property
     def names(self) -> list[str]:
-        """Of the sets, and of their average if there are several."""
-        return [pairs.name for pairs in self.sets] + [AVERAGE] * (len(self._reported) > 1)
+        """The names of the sets, and `average` if there are several."""
+        return [pairs.name for pairs in self.sets] + [AVERAGE] * (len(self._averaged) > 1)
+
+    def tables(self) -> list[Table]:
+        """Spearman, differences and intervals, Pearson, and Spearman over subsets."""
+        tables = [self._correlations("Spearman x100", "spearman", "all")]
+        tables += [table for table in (self._differences(), self._intervals()) if table.rows]
+        tables.append(self._correlations("Pearson x100", "pearson", "all"))
+        if any(len(set(pairs.subsets)) > 1 for pairs in self.sets):
+            for over in OVERS[1:]:
+                title = f"Spearman x100, {over} over parts"
+                tables.append(self._correlations(title, "spearman", over))
+        return tables
+
+    def records(self) -> list[Record]:
+        """Every figure, by method, set, statistic and aggregation over subsets."""
+        records: list[Record] = []
+        for method, pairs, statistic in product(self.scores, self.sets, CORRELATIONS):
+            for over in OVERS if len(set(pairs.subsets)) > 1 else OVERS[:1]:
+                values = self.values(method, pairs.name, statistic, over)
+                record: dict[str, str | int | float | None] = {
+                    "aggregation": method[0],
+                    "metric": method[1],
+                    "set": pairs.name,
+                    "pairs": len(pairs),
+                    "statistic": statistic,
+                    "over": over,
+                    "seeds": len(values),
+                    **Figure.of(values)._asdict(),
+                }
+                if (statistic, over) == ("spearman", "all"):
+                    record["low"], record["high"] = self.interval(method, pairs.name)
+                records.append(record)
+        return records
 
     @cached_property
     def _pairs(self) -> dict[str, Pairs]:
         return {pairs.name: pairs for pairs in self.sets}
 
     @property
-    def _reported(self) -> list[str]:
+    def _averaged(self) -> list[str]:
         return [pairs.name for pairs in self.sets if pairs.name not in DEVELOPMENT]
 
     @cached_property
     def _bootstraps(self) -> dict[str, Bootstrap]:
         return {pairs.name: Bootstrap(np.array(pairs.gold)) for pairs in self.sets}
 
-    def _drawn(self, way: Way, benchmark: str) -> NDArray[np.float64]:
-        """Spearman of the first seed in every draw: [R]."""
+    def _resample(self, method: Method, benchmark: str) -> NDArray[np.float64]:
+        """Spearman of the first seed in every resample: [R]."""
         if benchmark == AVERAGE:
-            return np.mean([self._drawn(way, name) for name in self._reported], axis=0)
-        if (way, benchmark) not in self._draws:
-            found = self._bootstraps[benchmark].spearman(self.scores[way][benchmark][0])
-            self._draws[way, benchmark] = found
-        return self._draws[way, benchmark]
+            return np.mean([self._resample(method, name) for name in self._averaged], axis=0)
+        key = method, benchmark
+        if key not in self._resampled:
+            scores = self.scores[method][benchmark][0]
+            self._resampled[key] = self._bootstraps[benchmark].spearman(scores)
+        return self._resampled[key]
 
-    def _limits(self, way: Way, pairs: Pairs, statistic: str, over: str) -> Record:
-        if (statistic, over) != ("spearman", "all"):
-            return {}
-        low, high = self.interval(way, pairs.name)
-        return {"low": low, "high": high}
-
-    def _table(self, title: str, statistic: str, over: Over) -> Table:
+    def _correlations(self, title: str, statistic: str, over: Over) -> Table:
         rows = []
-        for way in self.scores:
-            cells = [self.values(way, pairs.name, statistic, over) for pairs in self.sets]
-            if AVERAGE in self.names:
-                cells.append(self.averages(way, statistic, over))
-            rows.append([_name(way), *map(mean_and_deviation, cells)])
+        for method in self.scores:
+            cells = [self.values(method, name, statistic, over) for name in self.names]
+            rows.append([", ".join(method), *(str(Figure.of(values)) for values in cells)])
         return Table(title, self.names, rows)
 
     def _differences(self) -> Table:
         rows = []
-        for way, other in self.compared():
-            cells = [self.difference(way, other, name) for name in self.names]
+        for method, other in self.compared():
+            cells = [self.difference(method, other, name) for name in self.names]
             shown = [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]" for value, low, high in cells]
-            rows.append([f"{_name(way)} - {_name(other)}", *shown])
+            rows.append([f"{', '.join(method)} - {', '.join(other)}", *shown])
         title = "Differences in Spearman x100, 95 % paired bootstrap"
-        return Table(title + self._of_first, self.names, rows)
+        return Table(title + self._seed_note, self.names, rows)
 
     def _intervals(self) -> Table:
-        ways = [way for way in (MEAN, *self.ours) if way in self.scores]
-        rows = [
-            [_name(way), *(f"[{low:.2f}, {high:.2f}]" for low, high in intervals)]
-            for way in ways
-            for intervals in [[self.interval(way, name) for name in self.names]]
-        ]
+        rows = []
+        for method in (MEAN_POOLING, *self.mixture_methods):
+            if method in self.scores:
+                cells = [self.interval(method, name) for name in self.names]
+                rows.append(
+                    [", ".join(method), *(f"[{low:.2f}, {high:.2f}]" for low, high in cells)]
+                )
         title = "95 % bootstrap intervals of Spearman x100"
-        return Table(title + self._of_first, self.names, rows)
+        return Table(title + self._seed_note, self.names, rows)
 
     @property
-    def _of_first(self) -> str:
+    def _seed_note(self) -> str:
         several = any(len(s) > 1 for sets in self.scores.values() for s in sets.values())
-        return " (of the first seeds)" * several
-
-
-def _name(way: Way) -> str:
-    return f"{way[0]}, {way[1]}"
+        return " (first seeds only)" * several

@@ -1,6 +1,6 @@
-"""How alike each way of aggregating tokens finds the sentences of each pair."""
+"""Similarity scores of sentence pairs: poolings of token vectors, and heads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 import numpy as np
@@ -10,20 +10,42 @@ from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Floats, Head, rounded
 from lattemix.similarity import similarity
 from model_store import Metric
+from training.backbones import Backbone
+from training.cache import VectorCache
+from training.corpus import SHARD_SENTENCES
+from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
-
-METRICS: tuple[Metric, ...] = get_args(Metric)
 
 _CHUNK = 256  # pairs compared at once: their mixtures stay in the processor's cache
 
-Index = NDArray[np.intp]  # [N], the place of a pair's sentence among the distinct ones
+Index = NDArray[np.intp]  # [N], index of a pair's sentence among the distinct sentences
+
+
+def encode(backbone: Backbone, cache: VectorCache, sentences: Sequence[str]) -> TokenVectors:
+    """Token vectors of sentences, through the cache, without words unknown to the backbone."""
+    shards = [cache.encode(backbone, shard) for shard in in_shards(sentences)]
+    return TokenVectors.join(shards).without(backbone.checkpoint.unknown_id)
+
+
+def in_shards(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split sentences into the lists that are cached together."""
+    starts = range(0, len(sentences), SHARD_SENTENCES)
+    return (sentences[start : start + SHARD_SENTENCES] for start in starts)
+
+
+def sentence_indices(pairs: Pairs) -> tuple[Index, Index]:
+    """Indices of each pair's two sentences in `pairs.sentences`: [N] each."""
+    order = {text: index for index, text in enumerate(pairs.sentences)}
+    left, right = (np.array([order[text] for text in texts]) for texts in (pairs.a, pairs.b))
+    return left, right
 
 
 def head_scores(head: Head, tokens: TokenVectors, left: Index, right: Index) -> dict[str, Scores]:
-    """Every metric that the head's kind of model has, between sentences `left` and `right`."""
+    """Scores between sentences `left` and `right` by every metric of the head's model."""
     if head.spec.model == "categorical":
         return mixture_scores(head.mixtures(tokens), left, right, head.tensors.get("centre"))
-    coded = _coded(head, tokens)
+    codes = head.codes(tokens.vectors.astype(np.float32))  # [T, L, *]
+    coded = TokenVectors(codes.reshape(len(codes), -1), tokens.ids, tokens.lengths)
     if head.spec.model == "autoencoder":
         return {"cosine": _cosine(_means(coded), left, right)}
     return {"l2": gaussian_mixture_l2([*coded], left, right)}
@@ -32,64 +54,62 @@ def head_scores(head: Head, tokens: TokenVectors, left: Index, right: Index) -> 
 def mixture_scores(
     mixtures: Floats, left: Index, right: Index, centre: Floats | None
 ) -> dict[str, Scores]:
-    """Every metric between mixtures [S, L, C], however they were made."""
-    metrics = [metric for metric in METRICS if metric != "centred" or centre is not None]
+    """Scores between mixtures [S, L, C] by every metric; NaN mixtures are missing."""
+    metrics = [m for m in get_args(Metric) if m != "centred" or centre is not None]
     known = np.isfinite(mixtures[:, 0, 0])  # [S]
     usable = np.flatnonzero(known[left] & known[right])
     scores = {metric: np.full(len(left), np.nan) for metric in metrics}
     for start in range(0, len(usable), _CHUNK):
-        part = usable[start : start + _CHUNK]
-        a, b = mixtures[left[part]], mixtures[right[part]]
+        chunk = usable[start : start + _CHUNK]
+        a, b = mixtures[left[chunk]], mixtures[right[chunk]]
         for metric in metrics:
-            scores[metric][part] = similarity(metric, a, b, centre)
-    return {metric: without_gaps(found) for metric, found in scores.items()}
+            scores[metric][chunk] = similarity(metric, a, b, centre)
+    return {metric: fill_missing(values) for metric, values in scores.items()}
 
 
-def without_gaps(scores: Scores) -> Scores:
-    """A sentence of which the model knows no word is like no other: the least score found."""
-    least = 0.0 if np.isnan(scores).all() else np.nanmin(scores)
-    return np.where(np.isnan(scores), least, scores)
+def fill_missing(scores: Scores) -> Scores:
+    """Replace NaN, the score of a sentence without known words, by the lowest score."""
+    lowest = 0.0 if np.isnan(scores).all() else np.nanmin(scores)
+    return np.where(np.isnan(scores), lowest, scores)
 
 
 def pooling_scores(
     tokens: TokenVectors, left: Index, right: Index, static: bool, head: Head | None = None
 ) -> dict[str, Scores]:
-    """Cosine after the usual poolings.
+    """Cosine after mean, max and [CLS] pooling; static vectors have no [CLS].
 
-    With a head, after subtracting its token mean as well; and where it weighs tokens, after taking
-    the means with its weights.
+    A head adds mean pooling of vectors minus its token mean and, if it weights tokens, the means
+    with its weights.
     """
     means = _means(tokens)
-    scores = {
-        "mean": _cosine(means, left, right),
-        "max": _cosine(_each(tokens, lambda v: v.max(axis=0)), left, right),
-    }
+    pooled = {"mean": means, "max": _pool(tokens, lambda v: v.max(axis=0))}
     if not static:
-        scores["cls"] = _cosine(_each(tokens, lambda v: v[0]), left, right)
+        pooled["cls"] = _pool(tokens, lambda v: v[0])
     if head is not None:
         centre = head.tensors["mean"]
-        scores["centred mean"] = _cosine(means - centre, left, right)
+        pooled["centred mean"] = means - centre
         if head.spec.token_weighting != "uniform":
             weighted = _means(tokens, head.weights(tokens))
-            scores["weighted mean"] = _cosine(weighted, left, right)
-            scores["weighted centred mean"] = _cosine(weighted - centre, left, right)
-    return scores
+            pooled["weighted mean"] = weighted
+            pooled["weighted centred mean"] = weighted - centre
+    return {name: _cosine(vectors, left, right) for name, vectors in pooled.items()}
 
 
 def _means(tokens: TokenVectors, weights: Floats | None = None) -> Floats:
-    """Mean vector of each sentence, by weight: [S, H]; zeros where nothing weighs anything."""
+    """Weighted mean vector of each sentence: [S, H]; zeros if all weights are zero."""
     weights = np.ones(len(tokens.ids), np.float32) if weights is None else weights
     weighted = TokenVectors(
         tokens.vectors.astype(np.float32) * weights[:, None], tokens.ids, tokens.lengths
     )
     totals = np.bincount(tokens.sentence_of, weights, len(tokens)).astype(np.float32)
-    sums = _each(weighted, lambda v: v.sum(axis=0))
+    sums = _pool(weighted, lambda v: v.sum(axis=0))
     return (sums / np.maximum(totals, 1e-9)[:, None]).astype(np.float32)
 
 
-def _each(tokens: TokenVectors, pool: Callable[[Floats], Floats]) -> Floats:
-    nothing = np.zeros(tokens.vectors.shape[1], np.float32)
-    return np.stack([pool(v.astype(np.float32)) if len(v) else nothing for v in tokens])
+def _pool(tokens: TokenVectors, pool: Callable[[Floats], Floats]) -> Floats:
+    """One vector per sentence [S, H]; zeros for a sentence without tokens."""
+    zeros = np.zeros(tokens.vectors.shape[1], np.float32)
+    return np.stack([pool(v.astype(np.float32)) if len(v) else zeros for v in tokens])
 
 
 def _cosine(vectors: Floats, left: Index, right: Index) -> Scores:
@@ -99,17 +119,12 @@ def _cosine(vectors: Floats, left: Index, right: Index) -> Scores:
     return scores
 
 
-def _coded(head: Head, tokens: TokenVectors) -> TokenVectors:
-    codes = head.codes(tokens.vectors.astype(np.float32))  # [T, L, *]
-    return TokenVectors(codes.reshape(len(codes), -1), tokens.ids, tokens.lengths)
-
-
 def gaussian_mixture_l2(codes: list[Floats], left: Index, right: Index) -> Scores:
-    """Minus the L2 distance between the densities of two sentences under a Normal VAE, exactly.
+    """Minus the L2 distance between two sentences' densities under a Normal VAE, closed form.
 
     A token's code [2L] holds the mean and log variance of each latent dim; a sentence's density in
     a dim is the average of its tokens'. The squared distances are averaged over the dims: the
-    density of all dims at once underflows.
+    joint density of all dims underflows.
     """
     means = [code.reshape(len(code), -1, 2)[..., 0] for code in codes]  # [T, L] each
     variances = [np.exp(code.reshape(len(code), -1, 2)[..., 1]) for code in codes]
@@ -126,20 +141,20 @@ def gaussian_mixture_l2(codes: list[Floats], left: Index, right: Index) -> Score
     own = np.stack([overlap(i, i) for i in range(len(codes))])  # [S, L]
     shared = np.stack([overlap(i, j) for i, j in zip(left, right, strict=True)])  # [N, L]
     squared = (own[left] + own[right] - 2 * shared).clip(min=0).mean(axis=1)
-    return without_gaps(-np.sqrt(squared, dtype=np.float64))
+    return fill_missing(-np.sqrt(squared, dtype=np.float64))
 
 
 def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> Head:
-    """The same head with an encoder nobody trained, initialised as torch would, and no centre.
+    """The same head with an untrained encoder, initialised as torch would, and no centre.
 
-    Without `learned_weights`, what was learned of the tokens' weights is forgotten as well.
+    Without `learned_weights`, the learned token weights are removed as well.
     """
     rng = np.random.default_rng(seed)
-    forgotten = ("centre",) if learned_weights else ("centre", "weigher.")
-    tensors = {name: t for name, t in head.tensors.items() if not name.startswith(forgotten)}
+    removed = ("centre",) if learned_weights else ("centre", "weigher.")
+    tensors = {name: t for name, t in head.tensors.items() if not name.startswith(removed)}
     for index, (weight, bias) in enumerate(head.encoder):
         bound = 1 / np.sqrt(weight.shape[1])
-        for kind, like in (("weight", weight), ("bias", bias)):
-            values = rng.uniform(-bound, bound, like.shape).astype(np.float32)
+        for kind, trained in (("weight", weight), ("bias", bias)):
+            values = rng.uniform(-bound, bound, trained.shape).astype(np.float32)
             tensors[f"encoder.{index}.{kind}"] = rounded(values)
     return Head(head.spec, tensors)

@@ -1,4 +1,4 @@
-"""Reports for people and for programs: on the terminal, as Markdown, as JSON and as CSV."""
+"""Reports on the terminal, as Markdown, JSON and CSV."""
 
 import csv
 import json
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -17,9 +17,26 @@ from rich.text import Text
 Record = Mapping[str, str | int | float | None]
 
 
+class Figure(NamedTuple):
+    """A mean over seeds, with its standard deviation if there are several."""
+
+    mean: float
+    deviation: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        """Aggregate the values of several seeds."""
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return cls(float(np.mean(values)), deviation)
+
+    def __str__(self) -> str:
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        return f"{self.mean:.2f}{deviation}"
+
+
 @dataclass(frozen=True)
 class Table:
-    """A title, names for the columns after the first, and rows that begin with their own name."""
+    """A titled table; the first cell of a row is its label, and `columns` name the others."""
 
     title: str
     columns: Sequence[str]
@@ -27,37 +44,37 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """As text."""
+        """The table as Markdown."""
         lines = [["", *self.columns], ["---"] * (len(self.columns) + 1), *self.rows]
         return f"{self.title}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def show(self, console: Console) -> None:
-        """On a terminal."""
+        """Print the table on a terminal."""
         table = RichTable(title=self.title, title_justify="left", title_style="bold")
         table.add_column("")
         for column in self.columns:
             table.add_column(column, justify="right")
         for row in self.rows:
-            table.add_row(*map(Text, row))  # an interval's brackets are no markup
+            table.add_row(*map(Text, row))  # Text: the brackets of an interval are not markup
         console.print(table)
 
 
 class Reportable(Protocol):
-    """Something with results."""
+    """Results that can be shown and written."""
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What is not in the results, and why."""
+        """Notes on what the results do not cover, and why."""
 
     def tables(self) -> Sequence[Table]:
-        """The results for people, the first table the most important."""
+        """The results for people, most important table first."""
 
     def records(self) -> Sequence[Record]:
-        """The results for programs: every figure with everything that identifies it."""
+        """The results for programs: one record per figure."""
 
 
 def markdown(report: Reportable) -> str:
-    """The whole report."""
+    """The report as Markdown."""
     parts = [table.markdown for table in report.tables()]
     if report.left_out:
         parts.append("Left out:\n\n" + "\n".join(f"- {note}" for note in report.left_out))
@@ -65,7 +82,7 @@ def markdown(report: Reportable) -> str:
 
 
 def show(report: Reportable) -> None:
-    """On the terminal; as Markdown where it is none."""
+    """Print the report: tables on a terminal, else Markdown."""
     if not sys.stdout.isatty():
         print(markdown(report))
         return
@@ -77,12 +94,12 @@ def show(report: Reportable) -> None:
 
 
 def write(report: Reportable, directory: Path) -> None:
-    """As `report.md`, `report.json` and `report.csv`."""
+    """Write `report.md`, `report.json` and `report.csv`."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "report.md").write_text(markdown(report) + "\n", encoding="utf-8")
-    records = [_plain(record) for record in report.records()]
-    everything = {"results": records, "left_out": list(report.left_out)}
-    text = json.dumps(everything, indent=1, ensure_ascii=False, allow_nan=False)
+    records = [{key: _plain(value) for key, value in r.items()} for r in report.records()]
+    content = {"results": records, "left_out": list(report.left_out)}
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     (directory / "report.json").write_text(text + "\n", encoding="utf-8")
     with (directory / "report.csv").open("w", encoding="utf-8", newline="") as file:
         columns = list(dict.fromkeys(key for record in records for key in record))
@@ -91,18 +108,8 @@ def write(report: Reportable, directory: Path) -> None:
         writer.writerows(records)
 
 
-def _plain(record: Record) -> dict[str, str | int | float | None]:
-    """JSON knows no NaN: what could not be computed is null, and empty in a CSV."""
-
-    def value(entry: str | int | float | None) -> str | int | float | None:
-        if isinstance(entry, float):
-            return round(entry, 4) if math.isfinite(entry) else None
-        return entry
-
-    return {key: value(entry) for key, entry in record.items()}
-
-
-def mean_and_deviation(values: Sequence[float]) -> str:
-    """Of several seeds; the one figure where there is one."""
-    mean = f"{np.mean(values):.2f}"
-    return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
+def _plain(value: str | int | float | None) -> str | int | float | None:
+    """Round floats; NaN becomes null, which JSON can hold."""
+    if isinstance(value, float):
+        return round(value, 4) if math.isfinite(value) else None
+    return value

@@ -1,1 +1,1 @@
-"""The paper's reported figures, and the grids that rerun each of its tables."""
+"""The tables of the paper, and their reproduction."""

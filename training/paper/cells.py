@@ -1,10 +1,10 @@
-"""What a grid computes: heads trained once, and everything scored once, kept on disk."""
+"""The cells of a reproduction: heads trained once, scores computed once, both kept on disk."""
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,156 +15,138 @@ from lattemix.build.head import SPEC, Head
 from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
-from training.evaluate.measure import encode, in_shards, places
-from training.evaluate.report import MIXTURE, POOLING, Way
-from training.evaluate.scores import head_scores, pooling_scores
+from training.encoding import EncodedCorpus
+from training.evaluate.report import MIXTURE, POOLING, Method
+from training.evaluate.scores import (
+    encode,
+    head_scores,
+    in_shards,
+    pooling_scores,
+    sentence_indices,
+)
 from training.evaluate.sets import Pairs
-from training.evaluate.statistics import CORRELATIONS, OVERS, Scores, correlate
-from training.evaluate.word_scores import evaluate_words
-from training.evaluate.word_sets import WordBenchmark
-from training.evaluate.words import words_of
-from training.pipeline import Encoded, identity, make_head
+from training.evaluate.statistics import spearman
+from training.evaluate.word_benchmarks import WordBenchmark
+from training.evaluate.words import embed_words
+from training.job import identity, make_head
 from training.recipe import Recipe
-
-# Correlations x100 by `aggregation/metric/statistic/over`.
-Results = dict[str, float]
-
-
-def key(way: Way, statistic: str, over: str) -> str:
-    """The name of one figure in `Results`."""
-    return "/".join((*way, statistic, over))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One backbone with one head on it, or with none: all that rows and metrics share."""
+    """A backbone with a head, or alone; rows that differ in the metric share a cell."""
 
     backbone: Backbone
-    recipe: Recipe | None = None  # none for poolings
+    recipe: Recipe | None = None  # None: poolings
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """Where cells are computed, and kept."""
+class Cells:
+    """Computes the scores of cells on some sets, and keeps them."""
 
-    cells: Path
-    corpus: Corpus | None  # needed where heads are trained
-    cache: VectorCache
-    _digests: dict[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        root: Path,
+        cache: VectorCache,
+        sets: Sequence[Pairs] = (),
+        corpus: Corpus | None = None,
+    ) -> None:
+        self._root, self._cache, self._sets = root, cache, sets
+        self._corpus = corpus  # needed to train heads
+        self._digests = {p.name: _digest([p.a, p.b, p.gold, p.subsets]) for p in sets}
 
     def directory(self, cell: Cell) -> Path:
-        """Of a cell, named for everything its results depend on but the sets."""
-        backbone, wanted = cell.backbone, dict[str, object]()
+        """The directory of a cell, named by all its results depend on, except the sets."""
+        backbone, content = cell.backbone, dict[str, object]()
         if cell.recipe:
-            assert self.corpus is not None
-            wanted = identity(backbone, self.corpus, cell.recipe)
-        wanted |= {
+            assert self._corpus is not None
+            content = identity(backbone, self._corpus, cell.recipe)
+        content |= {
             "backbone": backbone.checkpoint.sha256,
             "tokenizer": backbone.checkpoint.tokenizer_sha256,
             "layer": backbone.layer,
             "max_tokens": backbone.max_tokens,
         }
-        return self.cells / _digest(wanted)
+        return self._root / _digest(content)
 
-    def missing(self, cell: Cell, sets: Iterable[Pairs]) -> list[Pairs]:
-        """The sets on which a cell has not been scored."""
-        kept = self._kept(cell)
-        return [p for p in sets if kept.get(p.name, {}).get("sha256") != self._digest(p)]
+    def missing(self, cell: Cell) -> list[Pairs]:
+        """The sets on which a cell has no scores."""
+        digests = {name: entry["sha256"] for name, entry in self._read(cell).items()}
+        return [p for p in self._sets if digests.get(p.name) != self._digests[p.name]]
 
-    def results(self, cell: Cell, name: str) -> Results:
-        """What was found on a set."""
-        found: Results = self._kept(cell)[name]["results"]
-        return found
+    def spearman(self, cell: Cell, benchmark: str, method: Method) -> float | None:
+        """Spearman x100 of a scored cell; None if it has no such method."""
+        results: dict[str, float] = self._read(cell)[benchmark]["results"]
+        return results.get(_key(method))
 
-    def encode(self, cells: Sequence[Cell], sets: Sequence[Pairs]) -> None:
-        """Read the layers of each backbone in one pass, if the cache can hold them all."""
-        corpus = self.corpus if any(cell.recipe for cell in cells) else None
-        sentences = [shard for pairs in sets for shard in in_shards(pairs.sentences)]
-        for layers in _layers(cells):
-            shards: Iterable[Sequence[str]] = sentences
-            if corpus:
-                shards = chain(sentences, map(corpus.shard, range(corpus.shards)))
-            count = sum(map(len, sentences)) + (corpus.sentences if corpus else 0)
-            self.cache.ahead(layers, shards, count)
+    def encode(self, cells: Sequence[Cell]) -> None:
+        """Encode all layers of each backbone in one pass, if the cache can hold them."""
+        layers: dict[str, dict[int, Backbone]] = {}
+        for backbone in (cell.backbone for cell in cells):
+            layers.setdefault(backbone.checkpoint.sha256, {})[backbone.layer] = backbone
+        corpus = self._corpus if any(cell.recipe for cell in cells) else None
+        sentences = [shard for pairs in self._sets for shard in in_shards(pairs.sentences)]
+        count = sum(map(len, sentences)) + (corpus.sentences if corpus else 0)
+        for backbones in layers.values():
+            training = map(corpus.shard, range(corpus.shards)) if corpus else ()
+            self._cache.prefetch([*backbones.values()], chain(sentences, training), count)
 
-    def compute(self, cell: Cell, sets: Iterable[Pairs]) -> None:
-        """Score a cell on the sets it has not been scored on, training its head if need be."""
-        missing = self.missing(cell, sets)
+    def compute(self, cell: Cell) -> None:
+        """Score a cell on the sets it has no scores on; train its head if necessary."""
+        missing = self.missing(cell)
         if not missing:
             return
         head = self._head(cell) if cell.recipe else None
-        kept = self._kept(cell)
+        results = self._read(cell)
         for pairs in missing:
-            scores = self._scores(cell, head, pairs)
-            kept[pairs.name] = {"sha256": self._digest(pairs), "results": _results(scores, pairs)}
-            _write(self._file(cell), kept)
+            scores = self._score(cell.backbone, head, pairs)
+            results[pairs.name] = {"sha256": self._digests[pairs.name], "results": scores}
+            _write(self.directory(cell) / "scores.json", results)
 
     def words(
         self, backbone: Backbone, shards: Sequence[Sequence[str]], benchmarks: list[WordBenchmark]
     ) -> dict[str, float]:
-        """A backbone's words by each benchmark, measured once."""
-        wanted = _digest([list(map(list, shards)), [repr(each) for each in benchmarks]])
+        """Scores of a backbone on word benchmarks."""
+        digest = _digest([list(map(list, shards)), [repr(each) for each in benchmarks]])
         path = self.directory(Cell(backbone)) / "words.json"
-        kept = _read(path)
-        if kept.get("sha256") != wanted:
-            scores = evaluate_words(words_of(backbone, self.cache, shards), benchmarks)
-            results = {name: score.value for name, score in scores.items()}
-            kept = {"sha256": wanted, "results": results}
-            _write(path, kept)
-        found: dict[str, float] = kept["results"]
-        return found
+        content = _read(path)
+        if content.get("sha256") != digest:
+            embedding = embed_words(backbone, self._cache, shards)
+            results = {each.name: each.score(embedding).value for each in benchmarks}
+            content = {"sha256": digest, "results": results}
+            _write(path, content)
+        scores: dict[str, float] = content["results"]
+        return scores
 
     def _head(self, cell: Cell) -> Head:
-        """Train it, or find it; one that was interrupted goes on."""
+        """Load the head of a cell, or train it, resuming an interrupted run."""
         assert cell.recipe is not None
-        assert self.corpus is not None
+        assert self._corpus is not None
         directory = self.directory(cell)
         if not (directory / SPEC).exists():
-            encoded = Encoded(cell.backbone, self.corpus, self.cache)
+            encoded = EncodedCorpus(cell.backbone, self._corpus, self._cache)
             state = directory / "run"
             make_head(encoded, cell.recipe, "", state, progress=False).save(directory)
             shutil.rmtree(state, ignore_errors=True)
         return Head.load(directory)
 
-    def _scores(self, cell: Cell, head: Head | None, pairs: Pairs) -> dict[Way, Scores]:
-        tokens = encode(cell.backbone, self.cache, pairs.sentences)
-        left, right = places(pairs)
+    def _score(self, backbone: Backbone, head: Head | None, pairs: Pairs) -> dict[str, float]:
+        tokens = encode(backbone, self._cache, pairs.sentences)
+        left, right = sentence_indices(pairs)
         if head:
-            found = head_scores(head, tokens, left, right)
-            return {(MIXTURE, metric): scores for metric, scores in found.items()}
-        static = cell.backbone.checkpoint.is_static
-        pooled = pooling_scores(tokens, left, right, static)
-        return {(POOLING, pooling): scores for pooling, scores in pooled.items()}
+            aggregation, scores = MIXTURE, head_scores(head, tokens, left, right)
+        else:
+            static = backbone.checkpoint.is_static
+            aggregation, scores = POOLING, pooling_scores(tokens, left, right, static)
+        gold = np.array(pairs.gold)
+        return {_key((aggregation, m)): spearman(values, gold) for m, values in scores.items()}
 
-    def _file(self, cell: Cell) -> Path:
-        return self.directory(cell) / "scores.json"
-
-    def _kept(self, cell: Cell) -> dict[str, Any]:
-        return _read(self._file(cell))
-
-    def _digest(self, pairs: Pairs) -> str:
-        if pairs.name not in self._digests:
-            content = [pairs.a, pairs.b, pairs.gold, pairs.subsets]
-            self._digests[pairs.name] = _digest(content)
-        return self._digests[pairs.name]
+    def _read(self, cell: Cell) -> dict[str, Any]:
+        return _read(self.directory(cell) / "scores.json")
 
 
-def _layers(cells: Iterable[Cell]) -> list[list[Backbone]]:
-    """Every backbone among the cells, at each of its layers."""
-    found: dict[str, dict[int, Backbone]] = {}
-    for backbone in (cell.backbone for cell in cells):
-        found.setdefault(backbone.checkpoint.sha256, {})[backbone.layer] = backbone
-    return [list(layers.values()) for layers in found.values()]
-
-
-def _results(scores: Mapping[Way, Scores], pairs: Pairs) -> Results:
-    gold = np.array(pairs.gold)
-    return {
-        key(way, statistic, over): correlate(correlation, found, gold, pairs.subsets, over)
-        for way, found in scores.items()
-        for statistic, correlation in CORRELATIONS.items()
-        for over in OVERS
-    }
+def _key(method: Method) -> str:
+    """The key of a score in `scores.json`: Spearman over all pairs."""
+    return "/".join((*method, "spearman", "all"))
 
 
 def _digest(content: object) -> str:
@@ -174,14 +156,14 @@ def _digest(content: object) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}  # not there, or damaged: it is computed again
-    return kept
+        return {}  # absent or damaged: computed again
+    return content
 
 
 def _write(path: Path, content: object) -> None:
-    """Whole or not at all."""
+    """Write JSON atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -1,18 +1,21 @@
-"""The tables of the paper as they were published, one CSV each, and what each row is.
+"""The tables of the paper, one CSV each, and our results beside them.
 
 Li et al., "Latte-Mix: Measuring Sentence Semantic Similarity with Latent Categorical Mixtures"
-(2020). A row names the method in the paper's words, then in ours: the backbone, its layer, the
-settings in which the recipe differs from the paper's defaults, and the way of comparing.
+(2020). A row holds the paper's name of the method, then how to reproduce it: the backbone, its
+layer, the settings that differ from the paper's defaults, aggregation and metric.
 """
 
 import csv
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+
+import numpy as np
 
 from model_store import LatteMixError
-from training.evaluate.report import MIXTURE, Way
+from training.evaluate.report import AVERAGE, MIXTURE, Method
+from training.evaluate.statistics import spearman
+from training.evaluate.tables import Figure, Record, Table
 
 TITLES = {
     "pooling": "Poolings and Latte-Mix (Table 1)",
@@ -27,7 +30,7 @@ TITLES = {
     "words-large": "Layers of BERT-Large on word benchmarks (appendix)",
 }
 
-# Where the paper's own backbones can be had.
+# Sources of the paper's backbones.
 SOURCES = {
     "GloVe": "glove.840B.300d.txt",
     "Skip-Gram": "GoogleNews-vectors-negative300.bin",
@@ -50,67 +53,38 @@ _SETTINGS = {
 }
 _DESCRIPTION = ("method", "backbone", "layer", *_SETTINGS, "aggregation", "metric")
 
-
-class Figure(NamedTuple):
-    """One cell of a table; a deviation where several seeds were run."""
-
-    mean: float
-    deviation: float | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Figure":
-        """Read `53.9` or `53.9±0.51`."""
-        mean, _, deviation = text.partition("±")
-        return cls(float(mean), float(deviation) if deviation else None)
-
-    def __str__(self) -> str:
-        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{deviation}"
+AGREEMENT = "order of the rows: rank correlation with the paper's, x100"
+_MIN_ROWS = 3  # for a rank correlation
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method."""
+    """One row of a table."""
 
-    method: str
+    name: str  # in the paper's words
     backbone: str
-    layer: int | None  # the last if unset
+    layer: int | None  # None: the last
     settings: Mapping[str, str | int | float]
-    way: Way | None  # none where words are compared
-    figures: Mapping[str, Figure]  # by set
+    method: Method | None  # None in tables of word benchmarks
+    figures: Mapping[str, Figure]  # by set; `53.9` or `53.9±0.51` in the CSV
 
     @property
     def is_trained(self) -> bool:
-        """Whether a VAE has to be trained for it."""
-        return self.way is not None and self.way[0] == MIXTURE
+        """Whether a head has to be trained for this row."""
+        return self.method is not None and self.method[0] == MIXTURE
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """One table."""
+    """One table of the paper."""
 
     name: str
     sets: tuple[str, ...]
     rows: tuple[Row, ...]
 
-    @property
-    def title(self) -> str:
-        """What it shows."""
-        return TITLES[self.name]
-
-    @property
-    def backbones(self) -> list[str]:
-        """The paper's names of those in it, each once."""
-        return list(dict.fromkeys(row.backbone for row in self.rows))
-
-    @property
-    def is_of_words(self) -> bool:
-        """Whether words are compared, not sentences."""
-        return all(row.way is None for row in self.rows)
-
     @classmethod
     def load(cls, name: str) -> "PublishedTable":
-        """Read one of the tables by its name."""
+        """Read a table by its name."""
         if name not in TITLES:
             raise LatteMixError(f"There is no table {name!r}: choose among {', '.join(TITLES)}.")
         path = Path(__file__).parent / f"{name}.csv"
@@ -119,14 +93,110 @@ class PublishedTable:
             sets = tuple(c for c in reader.fieldnames or () if c not in _DESCRIPTION)
             return cls(name, sets, tuple(_row(record, sets) for record in reader))
 
+    @property
+    def backbones(self) -> list[str]:
+        """The paper's names of the backbones."""
+        return list(dict.fromkeys(row.backbone for row in self.rows))
+
+    @property
+    def is_of_words(self) -> bool:
+        """Whether the table has word benchmarks, not sentence sets."""
+        return all(row.method is None for row in self.rows)
+
 
 def _row(record: Mapping[str, str], sets: tuple[str, ...]) -> Row:
     layer, metric = record.get("layer"), record.get("metric")
     return Row(
-        method=record["method"],
+        name=record["method"],
         backbone=record["backbone"],
         layer=int(layer) if layer else None,
         settings={k: kind(record[k]) for k, kind in _SETTINGS.items() if record.get(k)},
-        way=(record["aggregation"], metric) if metric else None,
-        figures={name: Figure.parse(record[name]) for name in sets},
+        method=(record["aggregation"], metric) if metric else None,
+        figures={name: Figure(*map(float, record[name].split("±"))) for name in sets},
     )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our values by row and set, one per seed, beside the paper's figures."""
+
+    table: PublishedTable
+    sources: Mapping[str, str]  # of the backbones
+    left_out: list[str] = field(default_factory=list)
+    values: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by row name and set
+
+    def add(self, row: Row, benchmark: str, values: Sequence[float]) -> None:
+        """Add the values of a row on a set."""
+        self.values[row.name, benchmark] = list(values)
+
+    def ours(self, row: Row, benchmark: str) -> Figure | None:
+        """Our figure; an average only if the row has values on all sets."""
+        values = self.values.get((row.name, benchmark), [])
+        if benchmark == AVERAGE:
+            by_set = [self.values.get((row.name, name), []) for name in self.sets]
+            values = [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
+        return Figure.of(values) if values else None
+
+    def paper(self, row: Row, benchmark: str) -> Figure:
+        """The paper's figure."""
+        if benchmark != AVERAGE:
+            return row.figures[benchmark]
+        return Figure(float(np.mean([row.figures[name].mean for name in self.sets])))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that were reproduced."""
+        names = {name for name, _ in self.values}
+        return [row for row in self.table.rows if row.name in names]
+
+    @property
+    def sets(self) -> list[str]:
+        """The sets that were reproduced."""
+        names = {name for _, name in self.values}
+        return [name for name in self.table.sets if name in names]
+
+    @property
+    def columns(self) -> list[str]:
+        """The sets, and their average if they are several sentence sets."""
+        averaged = len(self.sets) > 1 and not self.table.is_of_words
+        return self.sets + [AVERAGE] * averaged
+
+    def tables(self) -> list[Table]:
+        """`ours / the paper's`, and the agreement of the two rankings of rows."""
+        rows = []
+        for row in self.rows:
+            source = self.sources[row.backbone].rstrip("/").rsplit("/", 1)[-1]
+            cells = [f"{self.ours(row, c) or 'none'} / {self.paper(row, c)}" for c in self.columns]
+            rows.append([f"{row.name} ({source})", *cells])
+        if len(rows) >= _MIN_ROWS:
+            rows.append([AGREEMENT, *map(self._agreement, self.columns)])
+        return [Table(f"{TITLES[self.table.name]}: ours / the paper's", self.columns, rows)]
+
+    def records(self) -> list[Record]:
+        """Our figures and the paper's."""
+        return [
+            {
+                "table": self.table.name,
+                "method": row.name,
+                "backbone": row.backbone,
+                "source": self.sources[row.backbone],
+                "layer": row.layer,
+                "set": name,
+                "seeds": len(self.values.get((row.name, name), [])) or None,
+                "mean": ours.mean,
+                "deviation": ours.deviation,
+                "paper_mean": self.paper(row, name).mean,
+                "paper_deviation": self.paper(row, name).deviation,
+            }
+            for row in self.rows
+            for name in self.columns
+            if (ours := self.ours(row, name))
+        ]
+
+    def _agreement(self, benchmark: str) -> str:
+        means = [
+            (ours.mean, self.paper(row, benchmark).mean)
+            for row in self.rows
+            if (ours := self.ours(row, benchmark))
+        ]
+        return f"{spearman(*np.array(means).T):.0f}" if len(means) >= _MIN_ROWS else "none"

@@ -87,7 +87,7 @@ class Checkpoint:
         if self.positions is not None and max_tokens > self.positions:
             raise BackboneError(
                 f"max_tokens is {max_tokens}, but {self.name} has {self.positions} positions: "
-                "lower it in the recipe or with --max-tokens."
+                "lower it in the recipe or with --set max_tokens=N."
             )
 
     @property

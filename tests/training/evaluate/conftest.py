@@ -20,10 +20,10 @@ def write_benchmarks(directory: Path) -> Path:
         (stsb / name).write_text("\n".join(rows) + "\n")
     year = directory / "STS13-en-test"
     year.mkdir()
-    for subset, kept in (("FNWN", 10), ("OnWN", 6), ("SMT", 9)):
-        lines = [f"{a}\t{b}" for a, b in pairs[:kept]]
+    for subset, size in (("FNWN", 10), ("OnWN", 6), ("SMT", 9)):
+        lines = [f"{a}\t{b}" for a, b in pairs[:size]]
         (year / f"STS.input.{subset}.txt").write_text("\n".join(lines) + "\n")
-        gold = ["" if i == 4 else str(i % 3) for i in range(kept)]  # a pair nobody scored
+        gold = ["" if i == 4 else str(i % 3) for i in range(size)]  # one without a score
         (year / f"STS.gs.{subset}.txt").write_text("\n".join(gold) + "\n")
     sick = directory / "SICK"
     sick.mkdir()

@@ -14,8 +14,9 @@ from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
 from training import cli
 from training.cache import VectorCache
+from training.encoding import EncodedCorpus
 from training.evaluate.evaluation import Evaluation
-from training.pipeline import Encoded, make_head
+from training.job import make_head
 from training.recipe import Recipe
 
 
@@ -26,10 +27,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
     return stopped.value.code
 
 
-def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
+def test_evaluate_command_with_heads_controls_and_model(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     store: Store,
     head_directory: Path,
@@ -40,7 +41,7 @@ def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
 ) -> None:
     second = recipe.model_copy(update={"seed": 1})
     make_head(encoded, second, "x", progress=False).save(tmp_path / "second")
-    kept = (head_directory / "head.json").read_bytes()
+    original = (head_directory / "head.json").read_bytes()
     options = ["--head", head_directory, "--head", tmp_path / "second", "--data", data]
     options += ["--sets", "stsb-dev,sts13,sick-r", "--model", "tiny", "--store", store.root]
     options += ["--backbone", backbone, "--corpus", corpus, "--cache", tmp_path / "cache"]
@@ -53,25 +54,25 @@ def test_heads_of_several_seeds_and_what_is_served_on_the_command_line(
     assert rows["mixture, js"].count("±") == rows["random encoder, centred"].count("±") == 4
     assert rows["served, js"].count("±") == rows["pooling, mean"].count("±") == 0
     stsb, year, sick, average = map(float, rows["served, js"].split(" | "))
-    assert average == pytest.approx((year + sick) / 2, abs=0.01)  # what is chosen on counts not
-    title = "Differences in Spearman x100, 95 % paired bootstrap (of the first seeds)"
+    assert average == pytest.approx((year + sick) / 2, abs=0.01)  # without the development set
+    title = "Differences in Spearman x100, 95 % paired bootstrap (first seeds only)"
     differences = tables[title]
     assert len(differences) == 5 + 2  # each metric and the mean, the recommended and two controls
     assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over parts"}
     recorded = Head.load(head_directory).spec.evaluation
     assert (recorded["stsb-dev/js"], recorded["sick-r/js"]) == (stsb, sick)
-    (head_directory / "head.json").write_bytes(kept)
+    (head_directory / "head.json").write_bytes(original)
     report = json.loads((tmp_path / "report" / "report.json").read_text())
-    (found,) = (
+    (mean,) = (
         record["mean"]
         for record in report["results"]
         if (record["aggregation"], record["metric"], record["set"]) == ("served", "js", "sick-r")
         and (record["statistic"], record["over"]) == ("spearman", "all")
     )
-    assert found == pytest.approx(sick, abs=0.01)
+    assert mean == pytest.approx(sick, abs=0.01)
     assert "line 5: no score" in report["left_out"][0]
-    for picture in ("scatter.png", "differences.png"):
-        assert (tmp_path / "report" / picture).read_bytes().startswith(b"\x89PNG")
+    for plot in ("scatter.png", "differences.png"):
+        assert (tmp_path / "report" / plot).read_bytes().startswith(b"\x89PNG")
 
 
 def _parts(out: str) -> list[str]:
@@ -86,10 +87,10 @@ def _rows(part: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("model", "metric"), [("normal", "l2"), ("autoencoder", "cosine")])
-def test_the_papers_baselines_are_measured(
+def test_evaluates_baseline_heads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    encoded: Encoded,
+    encoded: EncodedCorpus,
     recipe: Recipe,
     backbone: Path,
     data: Path,
@@ -103,11 +104,11 @@ def test_the_papers_baselines_are_measured(
     options = ["--head", tmp_path / "head", "--data", file, "--backbone", backbone]
     assert run(monkeypatch, "evaluate", *options, "--cache", tmp_path / "cache") == 0
     out = capsys.readouterr().out
-    assert "|  | stsb-dev |" in out  # known by its file's name
+    assert "|  | stsb-dev |" in out  # named by its file
     assert f"| mixture, {metric} |" in out
 
 
-def test_scores_of_another_model_are_not_recorded(
+def test_rejects_a_head_the_model_was_not_made_with(
     monkeypatch: pytest.MonkeyPatch, store: Store, data: Path, tmp_path: Path, head: Head
 ) -> None:
     other = dataclasses.replace(head, tensors={**head.tensors, "mean": head.tensors["mean"] + 1})
@@ -118,7 +119,7 @@ def test_scores_of_another_model_are_not_recorded(
     assert Head.load(tmp_path / "other").spec.evaluation == {}
 
 
-def test_a_backbone_alone_is_measured_by_its_poolings(
+def test_evaluates_the_poolings_of_a_backbone(
     backbone: Path, data: Path, cache: VectorCache
 ) -> None:
     report = Evaluation([data], ["stsb"], cache, backbone=str(backbone), layer=1).run()
@@ -132,7 +133,7 @@ def unreachable(repository: str) -> Path:
     raise HubError(f"Cannot download {repository!r} from the hub: offline.")
 
 
-def test_a_model_whose_head_and_backbone_are_gone_is_measured_as_served(
+def test_evaluates_a_model_without_its_head_and_backbone(
     data: Path, cache: VectorCache, store: Store, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = store.open("tiny")
@@ -147,17 +148,17 @@ def test_a_model_whose_head_and_backbone_are_gone_is_measured_as_served(
     assert both.values(("served", "js"), "stsb") == report.values(("served", "js"), "stsb")
 
 
-def test_files_of_ones_own_beside_a_folder(
+def test_evaluates_on_a_folder_and_a_file(
     backbone: Path, data: Path, cache: VectorCache, tmp_path: Path
 ) -> None:
-    mine = tmp_path / "mine.tsv"
+    file = tmp_path / "mine.tsv"
     rows = [f"{i}\t{SENTENCES[i]}\t{SENTENCES[i + 1]}" for i in range(9)]
-    mine.write_text("\n".join(rows))
-    report = Evaluation([data, mine], ["stsb-dev"], cache, backbone=str(backbone)).run()
+    file.write_text("\n".join(rows))
+    report = Evaluation([data, file], ["stsb-dev"], cache, backbone=str(backbone)).run()
     assert report.names == ["stsb-dev", "mine"]
 
 
-def test_another_backbone_than_the_models(
+def test_rejects_a_backbone_that_is_not_the_models(
     backbone: Path, data: Path, cache: VectorCache, store: Store, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -169,8 +170,8 @@ def test_another_backbone_than_the_models(
         evaluation.run()
 
 
-def test_heads_that_differ_in_more_than_their_seed(
-    encoded: Encoded,
+def test_rejects_heads_that_differ_in_more_than_their_seed(
+    encoded: EncodedCorpus,
     recipe: Recipe,
     head_directory: Path,
     data: Path,
@@ -185,27 +186,27 @@ def test_heads_that_differ_in_more_than_their_seed(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
-        (["--controls"], "--controls are of a head"),
-        (["--record"], "--record keeps scores in a head"),
+        (["--controls"], "--controls needs a head"),
+        (["--record"], "--record stores scores in a head"),
     ],
 )
-def test_what_needs_a_head_says_so(
-    monkeypatch: pytest.MonkeyPatch, data: Path, backbone: Path, options: list[str], says: str
+def test_rejects_options_that_need_a_head(
+    monkeypatch: pytest.MonkeyPatch, data: Path, backbone: Path, options: list[str], message: str
 ) -> None:
     code = run(monkeypatch, "evaluate", "--data", data, "--backbone", backbone, *options)
-    assert says in str(code)
+    assert message in str(code)
 
 
-def test_a_head_has_its_own_layer(
+def test_rejects_layer_with_a_head(
     monkeypatch: pytest.MonkeyPatch, data: Path, head_directory: Path
 ) -> None:
     code = run(monkeypatch, "evaluate", "--data", data, "--head", head_directory, "--layer", 1)
     assert "--layer is for a backbone alone" in str(code)
 
 
-def test_a_shipped_model_is_measured_as_served_though_its_backbone_is_gone(
+def test_evaluates_a_shipped_model_without_its_backbone(
     data: Path,
     cache: VectorCache,
     store: Store,

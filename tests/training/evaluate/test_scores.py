@@ -4,17 +4,14 @@ from scipy.stats import norm
 
 from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Head
-from lattemix.encoder import Encoder
 from tests.conftest import SENTENCES
+from training.encoding import EncodedCorpus
 from training.evaluate import scores
-from training.evaluate.measure import Served, places
-from training.evaluate.sets import Pairs
-from training.pipeline import Encoded
 
 FIRST, SECOND = np.array([0]), np.array([1])
 
 
-def test_the_l2_of_gaussian_mixtures_is_the_integral() -> None:
+def test_gaussian_mixture_l2_equals_numerical_integration() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(3, 2, 2)), rng.normal(size=(4, 2, 2))  # [T, L, (mean, log variance)]
     x = np.linspace(-30, 30, 200_001)
@@ -24,55 +21,54 @@ def test_the_l2_of_gaussian_mixtures_is_the_integral() -> None:
 
     squared = [np.trapezoid((density(a, d) - density(b, d)) ** 2, x) for d in range(2)]
     codes = [a.reshape(3, -1), b.reshape(4, -1)]
-    found = scores.gaussian_mixture_l2(codes, FIRST, SECOND)
-    assert found == pytest.approx(-np.sqrt(np.mean(squared)), rel=1e-5)
+    distance = scores.gaussian_mixture_l2(codes, FIRST, SECOND)
+    assert distance == pytest.approx(-np.sqrt(np.mean(squared)), rel=1e-5)
     assert scores.gaussian_mixture_l2(codes, FIRST, FIRST) == pytest.approx(0)
 
 
-def test_pooling_by_hand(head: Head) -> None:
+def test_poolings_match_direct_computation(head: Head) -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     tokens = TokenVectors(vectors, np.zeros(5, np.int32), np.array([2, 3], np.int32))
-    found = scores.pooling_scores(tokens, FIRST, SECOND, static=False, head=head)
+    pooled = scores.pooling_scores(tokens, FIRST, SECOND, static=False, head=head)
 
     def cosine(x: np.ndarray, y: np.ndarray) -> float:
         return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
     x, y, mean = vectors[:2].mean(axis=0), vectors[2:].mean(axis=0), head.tensors["mean"]
-    assert found["mean"] == pytest.approx(cosine(x, y))
-    assert found["centred mean"] == pytest.approx(cosine(x - mean, y - mean))
-    assert found["max"] == pytest.approx(cosine(vectors[:2].max(axis=0), vectors[2:].max(axis=0)))
-    assert found["cls"] == pytest.approx(cosine(vectors[0], vectors[2]))
+    assert pooled["mean"] == pytest.approx(cosine(x, y))
+    assert pooled["centred mean"] == pytest.approx(cosine(x - mean, y - mean))
+    assert pooled["max"] == pytest.approx(cosine(vectors[:2].max(axis=0), vectors[2:].max(axis=0)))
+    assert pooled["cls"] == pytest.approx(cosine(vectors[0], vectors[2]))
 
 
-def test_a_backbone_alone_has_no_mean_to_subtract_and_word_vectors_no_cls() -> None:
+def test_static_vectors_have_no_cls_pooling() -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     tokens = TokenVectors(vectors, np.zeros(5, np.int32), np.array([2, 3], np.int32))
     assert set(scores.pooling_scores(tokens, FIRST, SECOND, static=True)) == {"mean", "max"}
     assert "cls" in scores.pooling_scores(tokens, FIRST, SECOND, static=False)
 
 
-def test_a_sentence_of_unknown_words_is_like_nothing(head: Head, encoded: Encoded) -> None:
+def test_unknown_words_get_the_lowest_score(head: Head, encoded: EncodedCorpus) -> None:
     known = encoded.backbone.encode(SENTENCES[:3])
     none = TokenVectors(known.vectors[:0], known.ids[:0], np.zeros(1, np.int32))
     tokens = TokenVectors.join([known, none])
     left, right = np.array([0, 1, 2, 3]), np.array([0, 1, 2, 0])
-    for metric, found in scores.head_scores(head, tokens, left, right).items():
-        assert np.isfinite(found).all(), metric
-        assert found[3] <= found[:3].min(), metric
+    for metric, values in scores.head_scores(head, tokens, left, right).items():
+        assert np.isfinite(values).all(), metric
+        assert values[3] <= values[:3].min(), metric
     pooled = scores.pooling_scores(tokens, left, right, static=True, head=head)
     assert pooled["mean"][3] == 0
 
 
-def test_more_pairs_than_are_compared_at_once(head: Head, encoded: Encoded) -> None:
+def test_compares_pairs_in_chunks(head: Head, encoded: EncodedCorpus) -> None:
     tokens = encoded.backbone.encode(SENTENCES)
     left, right = np.arange(600) % 10, np.arange(600) * 7 % 10
-    found = scores.head_scores(head, tokens, left, right)
-    for metric, values in found.items():
+    for metric, values in scores.head_scores(head, tokens, left, right).items():
         np.testing.assert_array_equal(values[:10], values[590:], err_msg=metric)
         assert len(set(values[:10])) > 1
 
 
-def test_the_control_differs_from_the_head_only_in_its_encoder(head: Head) -> None:
+def test_control_replaces_only_the_encoder(head: Head) -> None:
     control = scores.random_control(head)
     np.testing.assert_array_equal(control.tensors["mean"], head.tensors["mean"])
     weight, trained = control.encoder[0][0], head.encoder[0][0]
@@ -82,21 +78,3 @@ def test_the_control_differs_from_the_head_only_in_its_encoder(head: Head) -> No
     assert "centre" not in control.tensors
     np.testing.assert_array_equal(scores.random_control(head).encoder[0][0], weight)
     assert not np.allclose(scores.random_control(head, seed=1).encoder[0][0], weight)
-
-
-def test_what_was_trained_and_what_is_served_score_the_same(
-    head: Head, encoded: Encoded, encoder: Encoder
-) -> None:
-    pairs = Pairs("x", SENTENCES[:5], SENTENCES[5:], [0.0] * 5)
-    tokens = encoded.backbone.encode(pairs.sentences)
-    trained = scores.head_scores(head, tokens, *places(pairs))
-    served = {metric: found for (_, metric), found in Served(encoder)(pairs)}
-    assert served.keys() == trained.keys()
-    for metric, found in served.items():
-        np.testing.assert_allclose(found, trained[metric], atol=1e-4)
-
-
-def test_a_text_in_which_the_served_model_finds_no_word_is_like_nothing(encoder: Encoder) -> None:
-    pairs = Pairs("x", [*SENTENCES[:3], " "], [*SENTENCES[3:6], SENTENCES[0]], [0.0] * 4)
-    for (_, metric), found in Served(encoder)(pairs):
-        assert found[3] == found[:3].min(), metric

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from training.evaluate import tables
-from training.evaluate.tables import Record, Table
+from training.evaluate.tables import Figure, Record, Table
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Example:
         return [Table("First", ["a", "b"], [["x", "1.00", "2.00 ± 0.10"]])]
 
     def records(self) -> list[Record]:
-        return [{"way": "x", "mean": 1.23456}, {"way": "ü", "mean": float("nan"), "seeds": 3}]
+        return [{"method": "x", "mean": 1.23456}, {"method": "ü", "mean": float("nan"), "seeds": 3}]
 
 
-def test_markdown() -> None:
+def test_report_as_markdown() -> None:
     assert tables.markdown(Example()) == (
         "First\n\n|  | a | b |\n| --- | --- | --- |\n| x | 1.00 | 2.00 ± 0.10 |\n\n"
         "Left out:\n\n- sts12: [not] there."
@@ -28,12 +28,12 @@ def test_markdown() -> None:
     assert "Left out" not in tables.markdown(Example([]))
 
 
-def test_piped_it_is_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_markdown_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show(Example())
     assert capsys.readouterr().out == tables.markdown(Example()) + "\n"
 
 
-def test_on_a_terminal_it_is_a_table(
+def test_prints_tables_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -44,21 +44,21 @@ def test_on_a_terminal_it_is_a_table(
     assert "sts12: [not] there." in shown  # brackets are text, not markup
 
 
-def test_files_for_programs(tmp_path: Path) -> None:
+def test_writes_json_and_csv_without_nan(tmp_path: Path) -> None:
     tables.write(Example(), tmp_path / "new" / "report")
     report = json.loads((tmp_path / "new" / "report" / "report.json").read_text())
     assert report["results"] == [
-        {"way": "x", "mean": 1.2346},
-        {"way": "ü", "mean": None, "seeds": 3},
+        {"method": "x", "mean": 1.2346},
+        {"method": "ü", "mean": None, "seeds": 3},
     ]
     assert report["left_out"] == ["sts12: [not] there."]
     with (tmp_path / "new" / "report" / "report.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [
-            {"way": "x", "mean": "1.2346", "seeds": ""},
-            {"way": "ü", "mean": "", "seeds": "3"},
+            {"method": "x", "mean": "1.2346", "seeds": ""},
+            {"method": "ü", "mean": "", "seeds": "3"},
         ]
 
 
-def test_one_seed_has_no_deviation() -> None:
-    assert tables.mean_and_deviation([1.0, 2.0]) == "1.50 ± 0.71"
-    assert tables.mean_and_deviation([1.0]) == "1.00"
+def test_figure_of_one_seed_has_no_deviation() -> None:
+    assert str(Figure.of([1.0, 2.0])) == "1.50 ± 0.71"
+    assert str(Figure.of([1.0])) == "1.00"

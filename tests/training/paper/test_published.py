@@ -1,17 +1,18 @@
 import pytest
 
 from model_store import LatteMixError
-from training.paper.published import SOURCES, TITLES, Figure, PublishedTable, Row
+from training.evaluate.tables import Figure
+from training.paper.published import SOURCES, TITLES, PublishedTable, Row
 from training.recipe import Recipe
 
 
-def row(table: str, method: str) -> Row:
-    (found,) = (row for row in PublishedTable.load(table).rows if row.method == method)
-    return found
+def row(table: str, name: str) -> Row:
+    (match,) = (row for row in PublishedTable.load(table).rows if row.name == name)
+    return match
 
 
 @pytest.mark.parametrize(
-    ("table", "method", "benchmark", "expected"),
+    ("table", "name", "benchmark", "expected"),
     [  # read off the paper's tables by eye
         ("pooling", "GloVe + Latte-Mix + Cosine", "stsb", Figure(65.84)),
         ("pooling", "BERT-Large + [CLS] + Cosine", "sick-r", Figure(43.43)),
@@ -32,12 +33,12 @@ def row(table: str, method: str) -> Row:
         ("words-large", "BERT-Large, Layer 24", "bless", Figure(36.0)),
     ],
 )
-def test_figures_are_the_papers(table: str, method: str, benchmark: str, expected: Figure) -> None:
-    assert row(table, method).figures[benchmark] == expected
+def test_figures_match_the_paper(table: str, name: str, benchmark: str, expected: Figure) -> None:
+    assert row(table, name).figures[benchmark] == expected
 
 
 @pytest.mark.parametrize("name", TITLES)
-def test_every_table_is_whole(name: str) -> None:
+def test_tables_are_complete(name: str) -> None:
     table = PublishedTable.load(name)
     rows = {
         "pooling": 11,
@@ -51,7 +52,7 @@ def test_every_table_is_whole(name: str) -> None:
         "words-base": 12,
         "words-large": 24,
     }
-    assert len(table.rows) == len({row.method for row in table.rows}) == rows[name]
+    assert len(table.rows) == len({row.name for row in table.rows}) == rows[name]
     assert set(table.backbones) <= SOURCES.keys()
     assert table.is_of_words == name.startswith("words")
     for each in table.rows:
@@ -59,19 +60,19 @@ def test_every_table_is_whole(name: str) -> None:
         assert all(0 <= figure.mean <= 100 for figure in each.figures.values())
 
 
-def test_rows_say_what_to_train() -> None:
+def test_rows_hold_what_to_train() -> None:
     mixed = row("hyperparameters", "Latte-Mix (0.03-tau) + JS")
-    assert (mixed.settings, mixed.way) == ({"temperature": 0.03}, ("mixture", "js"))
+    assert (mixed.settings, mixed.method) == ({"temperature": 0.03}, ("mixture", "js"))
     normal = row("vae", "Normal-VAE (2-layer) + L2")
     assert normal.settings == {"model": "normal", "encoder_layers": 2}
     pooled = row("layers-base", "BERT-Base, Layer 3 + Mean + Cosine")
-    assert (pooled.layer, pooled.way, pooled.is_trained) == (3, ("pooling", "mean"), False)
-    assert row("pooling", "BERT-Base + [CLS] + Cosine").way == ("pooling", "cls")
+    assert (pooled.layer, pooled.method, pooled.is_trained) == (3, ("pooling", "mean"), False)
+    assert row("pooling", "BERT-Base + [CLS] + Cosine").method == ("pooling", "cls")
     for table in map(PublishedTable.load, TITLES):
         for each in table.rows:  # every setting is one that a recipe has
             Recipe.model_validate({"steps": 1, **each.settings})
 
 
-def test_a_table_nobody_knows() -> None:
+def test_rejects_an_unknown_table() -> None:
     with pytest.raises(LatteMixError, match="no table 'tbl': choose among pooling, vae"):
         PublishedTable.load("tbl")

@@ -11,7 +11,7 @@ from tests.training.evaluate.conftest import write_benchmarks
 from training import cli
 from training.cache import VectorCache
 from training.evaluate.evaluation import Evaluation
-from training.evaluate.word_report import measure_words
+from training.evaluate.words import measure_words
 from training.paper import cells
 from training.paper.published import PublishedTable
 from training.paper.reproduce import Reproduction
@@ -27,17 +27,19 @@ Reproduce = Callable[..., Reproduction]
 
 
 @pytest.fixture
-def reproduction(data: Path, corpus: Path, cache: VectorCache, recipe: Recipe) -> Reproduce:
-    def make(table: str, recipe: Recipe = recipe, **backbones: Path) -> Reproduction:
+def reproduce(data: Path, corpus: Path, cache: VectorCache, recipe: Recipe) -> Reproduce:
+    def make(
+        table: str, recipe: Recipe = recipe, seeds: int = 2, **backbones: Path
+    ) -> Reproduction:
         return Reproduction(
             PublishedTable.load(table),
             data.parent / "out",
             data,
             [corpus],
             {name.replace("_", "-"): str(path) for name, path in backbones.items()},
-            recipe,
+            recipe.model_copy(update={"steps": 2}),
             cache,
-            seeds=2,
+            seeds,
         )
 
     return make
@@ -47,11 +49,11 @@ def silence(message: str) -> None:
     pass
 
 
-def test_a_table_beside_the_papers(
-    reproduction: Reproduce, data: Path, cache: VectorCache, backbone: Path
+def test_compares_with_the_paper(
+    reproduce: Reproduce, data: Path, cache: VectorCache, backbone: Path
 ) -> None:
-    wanted = reproduction("vae", BERT_Base=backbone)
-    comparison = wanted.run(silence)
+    reproduction = reproduce("vae", BERT_Base=backbone)
+    comparison = reproduction.run(silence)
     (table,) = comparison.tables()
     assert table.columns == ["sick-r", "stsb", "average"]
     assert len(table.rows) == 10 + 1  # and the agreement of their order
@@ -61,14 +63,13 @@ def test_a_table_beside_the_papers(
     assert all(cell.count("±") == 0 for cell in pooled)
     assert trained[1].count("±") == 1
     assert trained[1].endswith(" / 45.22")
-    # What a row says is what evaluating by hand says.
     by_hand = Evaluation([data], ["stsb"], cache, backbone=str(backbone)).run()
     (expected,) = by_hand.values(("pooling", "mean"), "stsb")
     assert float(pooled[1].split(" / ")[0]) == pytest.approx(expected, abs=0.1)  # 16 tokens or 32
 
 
-def test_rows_that_are_the_same_cell_are_trained_once(
-    reproduction: Reproduce, recipe: Recipe, backbone: Path, monkeypatch: pytest.MonkeyPatch
+def test_trains_each_cell_once(
+    reproduce: Reproduce, recipe: Recipe, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
     make = cells.make_head
@@ -79,22 +80,22 @@ def test_rows_that_are_the_same_cell_are_trained_once(
 
     monkeypatch.setattr(cells, "make_head", counted)
     paper = recipe.model_copy(update={"classes": 20, "latent_dims": 16, "temperature": 0.3})
-    wanted = reproduction("hyperparameters", paper, BERT_Base=backbone)
-    first = wanted.run(silence)
+    reproduction = reproduce("hyperparameters", paper, 1, BERT_Base=backbone)
+    first = reproduction.run(silence)
     # 3 AE, 3 Normal, 3 depths, 4 numbers of classes, of dims, 4 temperatures; the defaults once.
-    assert len(trained) == 2 * (3 + 3 + 3 + 3 + 3 + 3)
+    assert len(trained) == 3 + 3 + 3 + 3 + 3 + 3
     assert first.left_out[0].startswith("sts12: ")
-    again = reproduction("hyperparameters", paper, BERT_Base=backbone)
+    again = reproduce("hyperparameters", paper, 1, BERT_Base=backbone)
     assert again.run(silence).values == first.values
-    assert len(trained) == 36  # nothing more
-    (out,) = {path.parent.parent for path in wanted.out.glob("cells/*/scores.json")}
-    next(out.glob("*/scores.json")).write_text("{")  # damaged: scored again, by the same head
+    assert len(trained) == 18
+    (out,) = {path.parent.parent for path in reproduction.out.glob("cells/*/scores.json")}
+    next(out.glob("*/scores.json")).write_text("{")  # damaged: scored again with the same head
     assert again.run(silence).values == first.values
-    assert len(trained) == 36
+    assert len(trained) == 18
 
 
-def test_a_grid_that_was_interrupted_goes_on(
-    reproduction: Reproduce, backbone: Path, monkeypatch: pytest.MonkeyPatch
+def test_resumes_an_interrupted_run(
+    reproduce: Reproduce, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = []
     score = cells.head_scores
@@ -106,80 +107,82 @@ def test_a_grid_that_was_interrupted_goes_on(
         return score(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cells, "head_scores", interrupted)
-    wanted = reproduction("vae", BERT_Base=backbone)
+    reproduction = reproduce("vae", BERT_Base=backbone)
     with pytest.raises(KeyboardInterrupt):
-        wanted.run(silence)
-    comparison = wanted.run(silence)
+        reproduction.run(silence)
+    comparison = reproduction.run(silence)
     assert len(done) == 9 * 2 * 2 + 1  # each head on each of two sets, and the one interrupted
     assert len(comparison.values) == 10 * 2
 
 
-def test_other_data_is_scored_anew(reproduction: Reproduce, data: Path, backbone: Path) -> None:
-    wanted = reproduction("pooling", BERT_Base=backbone)
-    before = wanted.run(silence)
+def test_changed_data_is_scored_again(reproduce: Reproduce, data: Path, backbone: Path) -> None:
+    reproduction = reproduce("pooling", BERT_Base=backbone)
+    before = reproduction.run(silence)
     path = data / "stsbenchmark" / "sts-test.csv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-2]) + "\n")
-    after = wanted.run(silence)
-    method = "BERT-Base + Mean + Cosine"
-    assert after.values[method, "sick-r"] == before.values[method, "sick-r"]
-    assert after.values[method, "stsb"] != before.values[method, "stsb"]
+    after = reproduction.run(silence)
+    name = "BERT-Base + Mean + Cosine"
+    assert after.values[name, "sick-r"] == before.values[name, "sick-r"]
+    assert after.values[name, "stsb"] != before.values[name, "stsb"]
 
 
-def test_what_is_not_here_is_listed_not_invented(reproduction: Reproduce, backbone: Path) -> None:
-    wanted = reproduction("pooling", BERT_Base=backbone, GloVe=Path("none.txt"))
-    comparison = wanted.run(silence)
+def test_notes_missing_backbones(reproduce: Reproduce, backbone: Path) -> None:
+    reproduction = reproduce("pooling", BERT_Base=backbone, GloVe=Path("none.txt"))
+    comparison = reproduction.run(silence)
     assert {row.backbone for row in comparison.rows} == {"BERT-Base"}
     assert comparison.left_out[0].startswith("GloVe: There is no backbone 'none.txt'")
     assert comparison.left_out[1] == (
         "BERT-Large is not given: name it with --backbone "
         "BERT-Large=google-bert/bert-large-uncased, or another in its place."
     )
-    nothing = reproduction("pooling")
+    nothing = reproduce("pooling")
     with pytest.raises(LatteMixError, match="GloVe is not given"):
         nothing.run(silence)
 
 
-def test_layers_a_backbone_does_not_have(reproduction: Reproduce, backbone: Path) -> None:
-    wanted = reproduction("layers-base", BERT_Base=backbone)
-    comparison = wanted.run(silence)
+def test_notes_missing_layers(reproduce: Reproduce, backbone: Path) -> None:
+    reproduction = reproduce("layers-base", BERT_Base=backbone)
+    comparison = reproduction.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
-    absent = [note for note in comparison.left_out if "has 2 layers, so layer 3" in note]
+    absent = [note for note in comparison.left_out if "so there is no layer 3" in note]
     assert len(absent) == 2  # of mean pooling and of Latte-Mix
     # STS13 is counted with SMT, as the paper must have.
     assert ("BERT-Base, Layer 1 + Mean + Cosine", "sts13") in comparison.values
 
 
-def test_words_layer_by_layer(
-    reproduction: Reproduce,
+def test_reproduces_word_benchmarks(
+    reproduce: Reproduce,
     data: Path,
     cache: VectorCache,
     backbone: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = reproduction("words-base", BERT_Base=backbone)
-    comparison = wanted.run(silence)
+    reproduction = reproduce("words-base", BERT_Base=backbone)
+    comparison = reproduction.run(silence)
     assert {row.layer for row in comparison.rows} == {1, 2}
     assert comparison.columns == ["simlex999"]
-    assert comparison.theirs(comparison.rows[0], "simlex999").mean == 34.85
+    assert comparison.paper(comparison.rows[0], "simlex999").mean == 34.85
     expected = measure_words(str(backbone), [1, 2], data, cache).scores
     for row in comparison.rows:
         score = expected[row.layer or 0]["simlex999"].value
-        assert comparison.values[row.method, "simlex999"] == [pytest.approx(score, abs=1)]
-    monkeypatch.setattr(cells, "evaluate_words", None)  # nothing is left to measure
-    assert wanted.run(silence).values == comparison.values
+        assert comparison.values[row.name, "simlex999"] == [pytest.approx(score, abs=1)]
+    monkeypatch.setattr(cells, "embed_words", None)  # everything is read from disk
+    assert reproduction.run(silence).values == comparison.values
 
 
-def test_wrong_requests(reproduction: Reproduce, backbone: Path) -> None:
+def test_rejects_an_unknown_backbone_and_a_missing_corpus(
+    reproduce: Reproduce, backbone: Path
+) -> None:
     with pytest.raises(LatteMixError, match="The paper has no backbone 'ELMo': choose among GloVe"):
-        reproduction("vae", ELMo=backbone)
-    wanted = reproduction("vae", BERT_Base=backbone)
-    without = Reproduction(**{**vars(wanted), "corpus": []})
-    with pytest.raises(LatteMixError, match="needs heads to be trained: give --corpus"):
+        reproduce("vae", ELMo=backbone)
+    reproduction = reproduce("vae", BERT_Base=backbone)
+    without = Reproduction(**{**vars(reproduction), "corpus": []})
+    with pytest.raises(LatteMixError, match="needs trained heads: give --corpus"):
         without.run(silence)
 
 
-def test_on_the_command_line(
+def test_reproduce_command(
     data: Path,
     corpus: Path,
     recipe: Recipe,
@@ -204,13 +207,13 @@ def test_on_the_command_line(
     with (out / "report.csv").open() as file:
         records = list(csv.DictReader(file))
     assert {record["source"] for record in records} == {str(backbone)}
-    found = json.loads((out / "report.json").read_text())["results"]
-    assert len(found) == len(records) == 4 * 4  # four rows; three sets and their average
+    results = json.loads((out / "report.json").read_text())["results"]
+    assert len(results) == len(records) == 4 * 4  # four rows; three sets and their average
     assert (out / "layers.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("given", ["BERT-Base", "=x", "BERT-Base="])
-def test_a_backbone_without_a_name_or_a_source(
+def test_rejects_a_backbone_without_name_or_source(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--backbone", given]

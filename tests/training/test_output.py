@@ -1,25 +1,25 @@
-import shlex
+import fcntl
 import sys
 from pathlib import Path
 
 import pytest
 
-from training.commands import export_commands, resume_command
+from model_store import LatteMixError
+from training.output import exclusive, export_commands, resume_command
 
 
 @pytest.fixture(autouse=True)
 def _started_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "argv", ["lattemix-train", "train", "--out", "my head", "--restart"])
 
 
-def test_a_run_is_resumed_by_the_same_command_without_restart() -> None:
+def test_resume_command_omits_restart_if_there_is_a_checkpoint() -> None:
     assert resume_command(saved=True) == "lattemix-train train --out 'my head'"
     assert resume_command(saved=False) == "lattemix-train train --out 'my head' --restart"
 
 
-def test_a_program_outside_the_path_is_named_by_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_outside_the_path_is_named_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [".venv/bin/lattemix-train", "train"])
     assert resume_command(saved=True) == ".venv/bin/lattemix-train train"
     assert export_commands(Path("heads/mine")) == (
@@ -28,7 +28,7 @@ def test_a_program_outside_the_path_is_named_by_its_own(monkeypatch: pytest.Monk
     )
 
 
-def test_a_program_in_the_path_is_named_shortly(
+def test_program_on_the_path_is_named_by_its_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "lattemix-train"
@@ -38,7 +38,7 @@ def test_a_program_in_the_path_is_named_shortly(
     assert resume_command(saved=True) == "lattemix-train train"
 
 
-def test_a_module_is_run_again_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_is_resumed_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/src/training/__main__.py", "train", "--seed", "1"])
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
     assert resume_command(saved=True) == "/venv/bin/python -m training train --seed 1"
@@ -46,15 +46,12 @@ def test_a_module_is_run_again_as_a_module(monkeypatch: pytest.MonkeyPatch) -> N
         "/venv/bin/python -m training export --head mine",
         "/venv/bin/lattemix serve --model mine",
     )
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    launcher = ["torchrun", "--nproc-per-node", "4", "--no-python"]
-    assert shlex.split(resume_command(saved=True))[:4] == launcher
 
 
-def test_the_interpreter_of_an_inactive_environment_is_named_by_its_path(
+def test_interpreter_of_an_inactive_environment_is_named_by_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its `python` is a link to the very one that the shell would find."""
+    """The environment's `python` is a link to the one on the PATH."""
     for directory in ("usr", "venv"):
         (tmp_path / directory).mkdir()
     (tmp_path / "usr" / "python").touch(mode=0o755)
@@ -68,7 +65,36 @@ def test_the_interpreter_of_an_inactive_environment_is_named_by_its_path(
 @pytest.mark.parametrize(
     ("directory", "name"), [("my head", "my-head"), ("größe/", "gr-e"), ("é", "mine")]
 )
-def test_a_model_has_a_valid_name(directory: str, name: str) -> None:
+def test_model_name_is_valid_for_any_directory_name(directory: str, name: str) -> None:
     export, serve = export_commands(Path("heads") / directory, backbone="./my bert")
     assert f"--name {name} --backbone './my bert'" in export
     assert serve == f"lattemix serve --model {name}"
+
+
+def test_exclusive_rejects_a_second_run(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LatteMixError, match="Another run is writing into"), exclusive(tmp_path):
+            pass
+    with exclusive(tmp_path):
+        assert (tmp_path / ".lock").exists()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_exclusive_removes_the_directories_it_created_if_empty(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "heads" / "mine"):
+        pass
+    assert not (tmp_path / "heads").exists()
+    with exclusive(tmp_path / "heads" / "mine"):
+        (tmp_path / "heads" / "other").touch()
+    assert [path.name for path in (tmp_path / "heads").iterdir()] == ["other"]
+
+
+def test_exclusive_rejects_a_file_and_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(LatteMixError, match="is a file: a head is a directory"), exclusive(file):
+        pass
+    inside = file / "heads" / "mine"
+    with pytest.raises(LatteMixError, match=f"--out {inside} cannot be written"), exclusive(inside):
+        pass

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from training.objective import negative_elbo
 from training.recipe import Recipe
-from training.schedule import (
-    cyclical_annealing,
-    learning_rate,
-    linear_annealing,
-    linear_warmup_decay,
+from training.vae import (
+    MODELS,
+    Autoencoder,
+    CategoricalVAE,
+    NormalVAE,
+    TokenVAE,
+    negative_elbo,
 )
-from training.vae import MODELS, Autoencoder, CategoricalVAE, NormalVAE, TokenVAE
 
 
 def recipe(**changes: object) -> Recipe:
@@ -23,26 +23,26 @@ def noise() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_categorical_kl_is_torchs_closed_form() -> None:
+def test_categorical_kl_matches_torch() -> None:
     logits = torch.randn(6, 3, 5, generator=noise()) * 3
     expected = kl_divergence(Categorical(logits=logits), Categorical(logits=torch.zeros(6, 3, 5)))
     torch.testing.assert_close(CategoricalVAE(4, recipe()).kl(logits), expected)
 
 
-def test_categorical_kl_at_its_ends() -> None:
+def test_categorical_kl_is_zero_if_uniform_and_log_c_if_certain() -> None:
     kl = CategoricalVAE(4, recipe(classes=8)).kl
     assert kl(torch.zeros(1, 1, 8)).item() == pytest.approx(0, abs=1e-6)
     assert kl(torch.tensor([[[100.0] + [0.0] * 7]])).item() == pytest.approx(math.log(8))
 
 
-def test_normal_kl_is_torchs_closed_form() -> None:
+def test_normal_kl_matches_torch() -> None:
     code = torch.randn(6, 3, 2, generator=noise())
     mean, log_variance = code.unbind(-1)
     expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0))
     torch.testing.assert_close(NormalVAE(4, recipe()).kl(code), expected)
 
 
-def test_an_autoencoder_has_neither_kl_nor_noise() -> None:
+def test_autoencoder_has_neither_kl_nor_noise() -> None:
     vae = Autoencoder(4, recipe())
     code, first = vae(torch.ones(2, 4), noise())
     assert vae.kl(code).shape == (2, 3)
@@ -55,7 +55,7 @@ def loss(kl: torch.Tensor, beta: float = 1.0, free_bits: float = 0.3):
     return negative_elbo(tokens, tokens + 1, kl, beta, free_bits)
 
 
-def test_kl_below_the_threshold_is_charged_at_the_threshold_and_gives_no_gradient() -> None:
+def test_kl_below_the_threshold_has_no_gradient() -> None:
     kl = torch.full((4, 3), 0.1, requires_grad=True)
     result = loss(kl)
     assert result.kl.item() == pytest.approx(0.3)
@@ -65,30 +65,30 @@ def test_kl_below_the_threshold_is_charged_at_the_threshold_and_gives_no_gradien
     assert kl.grad.abs().max() == 0
 
 
-def test_kl_above_the_threshold_is_charged_in_full() -> None:
+def test_kl_above_the_threshold_counts_in_full() -> None:
     kl = torch.full((4, 3), 1.5)
     assert loss(kl).total.item() == pytest.approx(1 + 3 * 1.5)
     assert loss(kl, beta=0.5).total.item() == pytest.approx(1 + 0.5 * 3 * 1.5)
     assert loss(kl, beta=0).total.item() == pytest.approx(1)
 
 
-def test_the_threshold_is_per_dim_and_of_the_batchs_mean() -> None:
-    # One dim certain, one uniform: the free part of the second must not pay for the first.
+def test_threshold_applies_per_dim_to_the_batch_mean() -> None:
+    # One dim above the threshold, one below it.
     kl = torch.tensor([[1.5, 0.0], [1.5, 0.0]])
     assert loss(kl).total.item() == pytest.approx(1 + 1.5 + 0.3)
     # Two tokens that differ are averaged before the threshold is applied.
     assert loss(torch.tensor([[0.8], [0.0]])).total.item() == pytest.approx(1 + 0.4)
 
 
-def test_reconstruction_is_a_unit_gaussians_up_to_its_constant() -> None:
+def test_reconstruction_is_the_gaussian_log_density_up_to_a_constant() -> None:
     tokens, mean = torch.randn(5, 4, generator=noise()), torch.randn(5, 4, generator=noise()) + 1
     density = -Normal(mean, 1.0).log_prob(tokens).sum(-1).mean() - 2 * math.log(2 * math.pi)
-    found = negative_elbo(tokens, mean, torch.zeros(5, 1), 0, 0)
-    assert found.reconstruction.item() == pytest.approx(density.item(), rel=1e-5)
+    loss = negative_elbo(tokens, mean, torch.zeros(5, 1), 0, 0)
+    assert loss.reconstruction.item() == pytest.approx(density.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.3, 1.0])
-def test_gumbel_softmax_samples_the_distribution_it_is_given(temperature: float) -> None:
+def test_gumbel_softmax_samples_follow_the_distribution(temperature: float) -> None:
     # The arg max of a Gumbel-softmax sample is distributed as softmax(logits), at any temperature.
     vae = CategoricalVAE(2, recipe(temperature=temperature))
     logits = torch.tensor([0.0, 1.0, 2.0])
@@ -98,7 +98,7 @@ def test_gumbel_softmax_samples_the_distribution_it_is_given(temperature: float)
     torch.testing.assert_close(counts, logits.softmax(0), atol=0.015, rtol=0)
 
 
-def test_a_small_temperature_makes_samples_nearly_one_hot() -> None:
+def test_samples_are_nearly_one_hot_at_a_low_temperature() -> None:
     logits = torch.zeros(1000, 1, 5)
     cold, warm = (
         CategoricalVAE(2, recipe(temperature=t)).sample(logits, noise()) for t in (0.03, 2.0)
@@ -115,7 +115,7 @@ def test_normal_samples_have_the_mean_and_deviation_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_gradients_are_those_of_finite_differences(model: str) -> None:
+def test_gradients_match_finite_differences(model: str) -> None:
     torch.manual_seed(0)
     vae: TokenVAE = MODELS[model](3, recipe(latent_dims=2, temperature=1.0)).double()
     tokens = torch.randn(4, 3, dtype=torch.float64)
@@ -133,38 +133,10 @@ def test_gradients_are_those_of_finite_differences(model: str) -> None:
 @pytest.mark.parametrize(
     ("model", "width"), [("categorical", 5), ("normal", 2), ("autoencoder", 1)]
 )
-def test_shapes_and_depths(model: str, width: int, layers: int) -> None:
+def test_shapes_and_number_of_layers(model: str, width: int, layers: int) -> None:
     vae = MODELS[model](6, recipe(encoder_layers=layers, decoder_layers=layers))
     code, reconstruction = vae(torch.zeros(7, 6))
     assert code.shape == (7, 3, width)
     assert reconstruction.shape == (7, 6)
     linear = [m for m in vae.encoder if isinstance(m, torch.nn.Linear)]
     assert len(linear) == layers
-
-
-def test_the_learning_rate_rises_and_falls_linearly() -> None:
-    rates = [linear_warmup_decay(step, 100, 0.1) for step in range(101)]
-    assert rates[:3] == pytest.approx([0.1, 0.2, 0.3])
-    assert max(rates) == rates[9] == rates[10] == 1
-    assert rates[55] == pytest.approx(0.5)
-    assert rates[100] == 0
-
-
-def test_the_learning_rate_ends_at_its_floor() -> None:
-    rates = [learning_rate("linear", step, 100, 1.0, 0.2, 0.1) for step in range(101)]
-    assert max(rates) == pytest.approx(1)
-    assert rates[100] == pytest.approx(0.2)
-    assert rates[55] == pytest.approx(0.6)
-    assert {learning_rate("constant", step, 100, 1.0, 0.2, 0.1) for step in range(100)} == {1.0}
-
-
-def test_beta_goes_from_zero_to_one() -> None:
-    assert [linear_annealing(step, 5) for step in range(5)] == [0, 0.25, 0.5, 0.75, 1]
-    assert linear_annealing(0, 1) == 0
-
-
-def test_beta_can_go_up_four_times() -> None:
-    betas = [cyclical_annealing(step, 80) for step in range(80)]
-    assert betas[:20] == betas[20:40] == betas[60:]
-    assert betas[:11] == pytest.approx([i / 10 for i in range(11)])
-    assert betas[11:20] == [1] * 9

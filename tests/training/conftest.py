@@ -1,0 +1,52 @@
+"""`lattemix-train train` in this process, on the tiny backbone and corpus."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SENTENCES
+from training import cli
+
+Run = Callable[..., object]
+
+
+def settings(**values: object) -> list[str]:
+    """Options that override settings of the recipe."""
+    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `lattemix-train`; return its exit code, or the message it ends with."""
+
+    def run(*arguments: object) -> object:
+        monkeypatch.setattr(sys, "argv", ["lattemix-train", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code
+
+    return run
+
+
+@pytest.fixture
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than the rest of a tiny job."""
+    monkeypatch.setattr("training.report.run_plots", lambda *_: [])
+
+
+@pytest.fixture
+def arguments(backbone: Path, corpus: Path, tmp_path: Path, _no_plots: None) -> list[str]:
+    """Arguments of a tiny job, except --steps and --out."""
+    common = ["train", "--corpus", corpus, "--backbone", backbone, "--cache", tmp_path / "cache"]
+    tiny = settings(latent_dims=4, classes=5, max_tokens=16, batch_sentences=2)
+    return [*map(str, common), *tiny]
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    rows = [f"\t\t\t\t{i % 4}\t{s}\t{SENTENCES[i - 3]}" for i, s in enumerate(SENTENCES)]
+    path = tmp_path / "sts-dev.csv"
+    path.write_text("\n".join(rows))
+    return path
