@@ -10,7 +10,6 @@ import pytest
 import uvicorn
 import yaml
 
-from app import run
 from app.errors import ERRORS
 from app.observe.middleware import _REQUEST_ID
 from app.settings import Settings, load_settings
@@ -135,7 +134,6 @@ def test_the_settings_that_nginx_shares_have_the_services_defaults() -> None:
 def test_there_is_time_to_stop() -> None:
     settings = load_settings()
     ends = settings.drain_seconds + settings.grace_seconds
-    ends += run._LAST_ARRIVALS_SECONDS + run._LAST_ANSWERS_SECONDS
     assert seconds(SERVICES["api"]["stop_grace_period"]) > ends
     assert seconds(SERVICES["nginx"]["stop_grace_period"]) > settings.request_timeout + 5
     assert SERVICES["nginx"]["stop_signal"] == "SIGQUIT"
