@@ -1,4 +1,4 @@
-"""Two hundred concurrent clients of a server process, some of which disconnect."""
+"""A hundred concurrent clients of a server process, some of which disconnect."""
 
 import asyncio
 import json
@@ -15,8 +15,8 @@ from tests.reliability.conftest import PATIENCE, eventually, metric_values, raw_
 from tests.reliability.random_requests import ApiRequest, random_requests, same
 from tests.transport import AppTransport
 
-CLIENTS, REQUESTS_PER_CLIENT = 200, 4
-DISCONNECTING = 40  # clients that disconnect during their second request
+CLIENTS, REQUESTS_PER_CLIENT = 100, 3
+DISCONNECTING = 20  # clients that disconnect during their second request
 
 
 async def send_one_by_one(settings: Settings, requests: list[ApiRequest]) -> list[Any]:

@@ -121,7 +121,7 @@ def poison(encoder: Encoder, invalid: str, monkeypatch: pytest.MonkeyPatch) -> N
         return np.ones(len(tokens.ids), np.float32)
 
     monkeypatch.setattr(encoder, "tokenize", tokenize_poisoned)
-    monkeypatch.setattr(encoder, "_weigh", equal_weights)
+    monkeypatch.setattr(encoder, "_raw_weights", equal_weights)
 
 
 def test_onnx_runtime_error_fails_only_the_invalid_request(

@@ -119,10 +119,6 @@ def test_serves_open_connections_without_free_file_descriptors(store: Store) -> 
                 assert client.get("/health").status_code == 200
                 response = client.post("/embed", json={"inputs": ["a dog", "a sea"]})
                 assert response.status_code == 200
-            late = connect(url)
-            late.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert process.poll() is None
-        with late:  # the other connections are closed
-            assert late.recv(100).startswith(b"HTTP/1.1 200 ")
-        post_similarity(url)
+        post_similarity(url)  # on a new connection
         eventually(lambda: metric_values(url).total("process_open_fds") <= used + 2)

@@ -19,7 +19,7 @@ from tests.reliability.conftest import PATIENCE, metric_values, post_similarity,
 from tests.reliability.random_requests import ApiRequest, random_requests, same
 from tests.reliability.test_concurrency import send_one_by_one
 
-CLIENTS, REQUESTS_PER_CLIENT = 100, 3
+CLIENTS, REQUESTS_PER_CLIENT = 60, 3
 SECONDS_PER_TOKEN = 2e-4  # added to the model's own
 
 
