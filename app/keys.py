@@ -102,7 +102,7 @@ class RateLimiter:
 
 
 class RequireKey:
-    """Rejects requests without a valid key before their body is read, if there are keys."""
+    """Rejects requests without a valid key before their body is read."""
 
     def __init__(self, app: ASGIApp, keys: Keys, rate: float = 0.0) -> None:
         self.app = app
@@ -111,7 +111,7 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or respond with 401 or 429."""
-        error = self._check(scope) if self.keys and scope["type"] == "http" else None
+        error = self._check(scope) if scope["type"] == "http" else None
         response = self.app if error is None else respond(error, scope)
         await response(scope, receive, send)
 

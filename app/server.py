@@ -78,7 +78,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(playground.router)
     # The last middleware added is the outermost.
     app.add_middleware(Admission, engine=engine, settings=settings)
-    app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
+    if keys:
+        app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
