@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from app.engine.errors import OverloadedError, UnavailableError
 from app.observe.trace import Trace
+from app.schemas.common import LONE_SURROGATE
 from app.schemas.similarity import PAIRS, SOURCE
 from lattemix.errors import InferenceError
 from lattemix.similarity import MetricError
@@ -209,15 +210,15 @@ def _translate(request: Request, error: Exception) -> ApiError:
 
 def _sentence(problem: dict[str, Any]) -> str:
     """Return `pairs[3][0]: Input should be a valid string`, never with an input value."""
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "json_invalid":
-        return f"The body is not valid JSON: {message.removeprefix('Invalid JSON: ')}"
     _, *parts = problem["loc"]
     if parts[:1] in ([PAIRS], [SOURCE]):
         del parts[0]
     name = ""
     for part in parts:
         name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    if problem["type"] == "string_unicode":  # pydantic's own message is about raw data
+        return f"{name}: {LONE_SURROGATE}" if name else f"A field name {LONE_SURROGATE}"
     if not name:
         return "The body should be a JSON object, sent with content-type: application/json"
+    message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{name if len(name) <= 80 else name[:80] + '…'}: {message}"

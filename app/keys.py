@@ -27,7 +27,7 @@ _BURST_SECONDS = 10.0
 _VALID_KEY = re.compile(r"[!-~]+")  # visible ASCII: what a header carries unchanged
 
 _MISSING = (
-    "This service needs an API key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
+    "This service needs a key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
 )
 _INVALID = "The API key is not valid (see LATTEMIX_API_KEYS)."
 

@@ -1,6 +1,7 @@
 """The route class of the model's endpoints: it reads and validates JSON bodies."""
 
 import codecs
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any, get_type_hints
 
@@ -70,7 +71,13 @@ def _is_json(headers: Headers) -> bool:
 def _parse(content: bytes, adapter: TypeAdapter[Any]) -> Any:
     """Return the validated body."""
     try:
-        return adapter.validate_json(content.removeprefix(codecs.BOM_UTF8))
+        # Not the bytes: they could be UTF-16, whose items `_has_more_items` cannot count.
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass")
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApiError("Validation", "The body is not valid JSON.") from error
+    try:
+        return adapter.validate_python(parsed)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError(

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -13,9 +14,20 @@ from pydantic import (
     model_validator,
 )
 
+LONE_SURROGATE = "holds a lone surrogate, which is not valid Unicode"
+
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _check_unicode(text: str) -> str:
+    """Reject half of a surrogate pair, which JSON can spell."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(LONE_SURROGATE) from None
+    return text
 
 
 def _error_as_false(value: object) -> object:
@@ -36,7 +48,7 @@ def number(value: object) -> object:
 # Empty texts and lists are documented here but rejected later, with 400 instead of 422.
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
-Text = Annotated[str, WithJsonSchema(_TEXT)]
+Text = Annotated[str, AfterValidator(_check_unicode), WithJsonSchema(_TEXT)]
 # Lists stop at the first invalid item: a body of a million of them must not make a million errors.
 TextList = Annotated[list[Text], FailFast(), WithJsonSchema(_TEXTS)]
 Texts = Annotated[

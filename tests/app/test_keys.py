@@ -17,7 +17,7 @@ from app.settings import Settings, load_settings
 from model_store import LatteMixError
 
 MISSING = (
-    "This service needs an API key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
+    "This service needs a key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
 )
 INVALID = "The API key is not valid (see LATTEMIX_API_KEYS)."
 

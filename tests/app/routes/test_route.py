@@ -123,8 +123,7 @@ def test_does_not_count_the_content_of_strings_as_items(client: TestClient, text
 def test_rejects_json_that_is_not_utf_8(client: TestClient, encoding: str) -> None:
     content = '{"inputs": "a dog"}'.encode(encoding)
     status, _, message = failure(client.post("/embed", content=content, headers=JSON))
-    assert status == 422
-    assert message.startswith("The body is not valid JSON: ")
+    assert (status, message) == (422, "The body is not valid JSON.")
     escaped = '{"inputs": "\\"", "x": %s}' % ("[" + "[]," * 20_000 + "[]]")
     response = client.post("/embed", content=escaped.encode(encoding), headers=JSON)
     assert failure(response)[0] in (413, 422)
