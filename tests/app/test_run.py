@@ -122,7 +122,7 @@ async def blocked_request(
 
     encoder.run = run_later  # type: ignore[method-assign]
     request = asyncio.create_task(post())
-    while not server._engine.batcher.flying:
+    while not server._engine.batcher.in_flight:
         await asyncio.sleep(0.01)
     return request
 

@@ -124,7 +124,7 @@ def test_disconnected_clients_leave_nothing_behind(open_settings: Settings, when
         eventually(lambda: not engine._requests)
         release.set()
         post_similarity(url)
-        eventually(lambda: not engine.batcher.flying)
+        eventually(lambda: not engine.batcher.in_flight)
         values = metric_values(url)
         assert values.total("lattemix_queue_sentences") == 0
         assert values.total("lattemix_queue_tokens") == 0

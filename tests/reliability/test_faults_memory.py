@@ -72,7 +72,7 @@ def test_failing_tokenizer_fails_only_that_request(
                 assert "dog" not in caplog.text
         post_similarity(url)
         engine = server._engine
-        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
+        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
         assert metric_values(url).total("lattemix_requests_total", "/embed", str(status)) == 1
 
 

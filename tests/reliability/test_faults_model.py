@@ -54,7 +54,7 @@ def test_any_error_in_a_batch_fails_its_requests_but_not_the_thread(
 
     run(scenario)
     assert all(thread.is_alive() for thread in engine.batcher.threads)
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
     assert engine.batcher._running == 0
 
 
@@ -82,7 +82,7 @@ def test_error_in_the_queue_fails_queued_requests(
 
     run(scenario)
     assert error.__name__ in caplog.text
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -103,7 +103,7 @@ def test_failed_submission_leaves_nothing_behind(
         assert len((await engine.encode(["a dog", "a sea"], trace())).mixtures) == 2
 
     run(scenario)
-    assert (engine.batcher.flying, engine.queue.sentences) == ({}, 0)
+    assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
 def poison(encoder: Encoder, invalid: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_rejects_with_429_above_the_limit_and_serves_the_rest(
         post_similarity(url)
         values = metric_values(url)
         engine = server._engine
-        assert (engine._requests, engine._sentences, engine._arriving) == (0, 0, 0)
+        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
     rejected = [response for response in responses if response.status_code == 429]
     assert len(requests) > len(rejected) > len(requests) / 4
     for response in rejected:
