@@ -89,7 +89,7 @@ def test_error_in_the_queue_fails_queued_requests(
 def test_failed_submission_leaves_nothing_behind(
     engine: Engine, gated: Gated, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(sentences: object) -> None:
+    def fail(*arguments: object) -> None:
         raise error
 
     async def scenario() -> None:
