@@ -1,4 +1,4 @@
-"""Who is let in to the model: so many at once, with bodies of bounded size, in bounded time."""
+"""Limits on concurrent requests, on the size of a body and on the time it takes to arrive."""
 
 import asyncio
 
@@ -6,14 +6,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.engine import Engine
 from app.engine.errors import OverloadedError
-from app.errors import ApiError, overloaded, refuse
+from app.errors import ApiError, overloaded, respond
 from app.settings import Settings
 
-_MUCH = 65_536  # bytes: about as much as a connection takes without waiting
+_WRITE_BUFFER = 65_536  # bytes that uvicorn buffers per connection before `send` waits
 
 
 class Admission:
-    """Counts a request from before its body is read until after it is answered."""
+    """Admits POST requests, and counts each until its response is sent."""
 
     def __init__(self, app: ASGIApp, engine: Engine, settings: Settings) -> None:
         self.app = app
@@ -21,42 +21,43 @@ class Admission:
         self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if there is a place for it."""
+        """Pass the request on, or respond with 429 or, when the service stops, 503."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        begun = False  # the answer
+        started = False  # the response
 
-        async def until_read(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            if len(message.get("body", b"")) > _MUCH and not message.get("more_body"):
-                # The server would only take it, and send it when the client reads: before the end,
-                # which follows, it waits until not much is left.
+        async def send_and_wait(message: Message) -> None:
+            nonlocal started
+            started = True
+            if len(message.get("body", b"")) > _WRITE_BUFFER and not message.get("more_body"):
+                # uvicorn's `send` waits for the client to read only before a further message, so
+                # the end of a large body is sent as one.
                 await send({**message, "more_body": True})
                 message = {"type": "http.response.body"}
             await send(message)
 
         try:
             with self.engine.admitted(scope["state"]["trace"]):
-                await self.app(scope, self._bounded(receive), until_read)
+                await self.app(scope, self._limited(receive), send_and_wait)
         except OverloadedError as error:
-            await refuse(overloaded(None, error), scope, receive, send)
+            await respond(overloaded(error), scope)(scope, receive, send)
         except asyncio.CancelledError:
-            if begun or not self.engine.stopped:
+            if started or not self.engine.draining:
                 raise
             message = "The service stopped before this was done: send it again."
-            await refuse(ApiError("Unhealthy", message, {"Retry-After": "1"}), scope, receive, send)
+            stopped = ApiError("Unhealthy", message, {"Retry-After": "1"})
+            await respond(stopped, scope)(scope, receive, send)
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Refuse a body as soon as it is too large, whatever its headers claim, or too late."""
-        received, complete = 0, False
-        most, seconds = self.settings.max_body_bytes, self.settings.request_timeout
+    def _limited(self, receive: Receive) -> Receive:
+        """Reject a body as soon as it is too large, whatever its headers say, or too late."""
+        size, complete = 0, False
+        max_bytes, seconds = self.settings.max_body_bytes, self.settings.request_timeout
         deadline = asyncio.get_running_loop().time() + seconds
 
-        async def bounded() -> Message:
-            nonlocal received, complete
-            if complete:  # what comes now is only that the client leaves
+        async def receive_limited() -> Message:
+            nonlocal size, complete
+            if complete:  # only a disconnect can follow
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -67,14 +68,14 @@ class Admission:
                     f"The body did not arrive within the {seconds:g} seconds of "
                     "LATTEMIX_REQUEST_TIMEOUT.",
                 ) from None
-            received += len(message.get("body", b""))
+            size += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if received > most:
+            if size > max_bytes:
                 raise ApiError(
                     "TooLarge",
-                    f"The body is larger than the {most:,} bytes of LATTEMIX_MAX_BODY_BYTES: send "
-                    "several requests, or raise it.",
+                    f"The body is larger than the {max_bytes:,} bytes of LATTEMIX_MAX_BODY_BYTES: "
+                    "send several requests, or raise it.",
                 )
             return message
 
-        return bounded
+        return receive_limited

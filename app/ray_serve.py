@@ -1,4 +1,4 @@
-"""Latte-Mix on Ray Serve: the same service, in as many replicas as its load asks for."""
+"""The service on Ray Serve, which scales the number of replicas."""
 
 from fastapi import FastAPI
 from ray import serve
@@ -10,23 +10,23 @@ from app.settings import load_settings
 
 
 def service() -> FastAPI:
-    """The service of `lattemix serve`, made where a replica runs: LATTEMIX_* is read there."""
+    """Return the service; called in each replica, so LATTEMIX_* is read there."""
     settings = load_settings()
     logs.configure(settings.log_level, settings.log_format)
     threadpool_limits(limits=1, user_api="blas")
     return create_app(settings)
 
 
-# How many replicas, and what each has of a machine: see serve.yaml.
+# serve.yaml sets the number of replicas and the resources of each.
 @serve.deployment
 @serve.ingress(service)
 class LatteMix:
-    """A replica: one engine, which batches whatever Ray sends to it at the same time."""
+    """A replica: one engine, which batches concurrent requests."""
 
     app: FastAPI
 
     async def check_health(self) -> None:
-        """Raise, and be replaced, if the model does not answer."""
+        """Raise if the model does not respond; Ray then replaces the replica."""
         await self.app.state.service.engine.check()
 
 

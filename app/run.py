@@ -1,6 +1,5 @@
-"""A listening socket, a loaded model and uvicorn, from start to a clean stop."""
+"""Run the service: bind a port, load the model, serve until a signal."""
 
-import asyncio
 import ctypes
 import gc
 import logging
@@ -11,145 +10,131 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
-from app.accept import BACKLOG, Acceptor
 from app.engine import Engine
 from app.observe import logs
-from app.protocol import BoundedHeaders
 from app.server import create_app
 from app.settings import Settings
 from model_store import LatteMixError
 
-_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1_048_576  # set, it no longer grows by itself
+_BACKLOG = 2048  # pending connections
+_USER_TIMEOUT_SECONDS = 300.0  # a slow but steady reader may open its receive window only rarely
+_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 1_048_576  # -3: glibc's number for the option
 _TRIM_SECONDS = 30.0
-_LAST_ARRIVALS_SECONDS = 0.5
-_LAST_ANSWERS_SECONDS = 1
-_STALLED_SECONDS = 300.0  # the receive window of a slow but steady reader may open only rarely
 
 
 def run(settings: Settings) -> None:
-    """Serve until told to stop; raise `LatteMixError` if that cannot begin."""
+    """Serve until a signal; raise `LatteMixError` if the service cannot start."""
     logs.configure(settings.log_level, settings.log_format)
-    # No line says who wrote it, so no record needs to find out.
+    # No log line shows these, so no record needs to look them up.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # The model's threads have the cores; BLAS, spinning on all of them too, would wait for them.
+    # BLAS threads would compete with the model's threads for the cores.
     threadpool_limits(limits=1, user_api="blas")
-    _give_back_memory()
-    # The port first: finding it taken should not cost a model load. But nobody is to connect, and
-    # a balancer to go elsewhere, until there is a model.
+    _return_freed_memory()
+    # The port first: finding it taken should not cost a model load. It does not listen yet, so a
+    # load balancer sends no requests before the model is loaded.
     listener = _bind(settings)
     app = create_app(settings)
-    # What is there by now stays: a collector that went through it again and again would hold up
-    # requests.
+    # Exclude what lives as long as the process from garbage collection, which delays requests.
     gc.collect()
     gc.freeze()
     _listen(listener, settings)
-    # uvicorn drains, then raises the signal again; a stop that was asked for is no failure.
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, lambda *_: sys.exit(0))
-    _Server(app, settings).run(sockets=[listener])
+    Server(app, settings).run(sockets=[listener])
 
 
-def _give_back_memory() -> None:
-    """Let what large answers, or many at once, took return to the system.
+def _return_freed_memory() -> None:
+    """Return the memory of large or many responses to the system instead of keeping it.
 
-    malloc would keep it in a heap full of holes: what is large is taken from the system each time,
-    and the holes are given back now and then, which takes some milliseconds.
+    glibc would keep it in a fragmented heap. Large blocks are mapped one by one, and free pages of
+    the heap are returned every 30 seconds, which takes some milliseconds.
     """
-    with suppress(AttributeError, OSError, TypeError):  # glibc's, and not every system has it
+    with suppress(AttributeError, OSError, TypeError):  # not glibc
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
         trim = libc.malloc_trim
 
-        def now_and_then() -> None:
+        def trim_periodically() -> None:
             while True:
                 time.sleep(_TRIM_SECONDS)
                 trim(0)
 
-        threading.Thread(target=now_and_then, name="lattemix-memory", daemon=True).start()
+        threading.Thread(target=trim_periodically, name="lattemix-memory", daemon=True).start()
 
 
-class _Server(uvicorn.Server):
-    """Says what to try once it really answers, and stops without losing what it accepted."""
+class Server(uvicorn.Server):
+    """uvicorn, which after SIGTERM serves on for `drain_seconds` while `/ready` fails.
+
+    A load balancer thus stops sending requests before they would be rejected. A second signal ends
+    the drain. Requests that outlast `grace_seconds` are then cancelled; `Admission` answers 503.
+    """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
-        grace = math.ceil(settings.grace_seconds) + _LAST_ANSWERS_SECONDS
-        # uvicorn would log where web sockets were asked for, query string included.
+        self._settings = settings
+        self._engine: Engine = app.state.service.engine
+        self._drain_end = math.inf
         config = uvicorn.Config(
-            _ClosesWhileDraining(app, app.state.service.engine),
-            http=BoundedHeaders.within(settings.request_timeout),
-            ws="none",
-            proxy_headers=False,  # nothing here asks who the client is, or by which scheme it came
+            _CloseWhenDraining(app, self._engine),
+            ws="none",  # uvicorn would log the URL of a WebSocket request, query string included
+            proxy_headers=False,  # the service uses neither client address nor scheme
             log_config=None,
-            timeout_graceful_shutdown=grace,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=math.ceil(settings.grace_seconds),
         )
         super().__init__(config)
-        self._engine: Engine = app.state.service.engine
-        self._settings = settings
-        self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])  # it is to accept from none of them itself
+        """Start to accept connections, then print example commands."""
+        await super().startup(sockets)
         if self.started and sockets:
-            self._acceptors = [Acceptor(listener, self._protocol) for listener in sockets]
             host, port = sockets[0].getsockname()[:2]
             page = "/" if self._settings.playground else "/docs"
             print(_things_to_try(host, port, page), file=sys.stderr, flush=True)
 
-    async def main_loop(self) -> None:
-        """Serve until a signal; after SIGTERM a while longer, but no longer ready.
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain after a first SIGTERM, else stop; a second SIGINT skips the grace period.
 
-        So a load balancer learns to send requests elsewhere before they would be refused here.
-        Another signal ends the wait.
+        uvicorn's own method would also raise the signal again at the end: exit status not 0.
         """
-        await super().main_loop()
+        if sig == signal.SIGTERM and not self._engine.draining:
+            self._drain_end = time.monotonic() + self._settings.drain_seconds
+        else:
+            self.force_exit |= self.should_exit and sig == signal.SIGINT
+            self.should_exit = True
         self._engine.draining = True
-        end = time.monotonic() + self._settings.drain_seconds
-        while self._captured_signals == [signal.SIGTERM] and time.monotonic() < end:
-            await asyncio.sleep(0.1)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, finish what was accepted, and answer 503 to what takes too long."""
-        for acceptor in self._acceptors:
-            await acceptor.close()
-        await asyncio.sleep(_LAST_ARRIVALS_SECONDS)  # what has connected has sent its request
-        loop = asyncio.get_running_loop()
-        given_up = loop.call_later(self._settings.grace_seconds, self._engine.stop)
-        await super().shutdown(sockets)
-        given_up.cancel()
-
-    def _protocol(self) -> asyncio.Protocol:
-        """What uvicorn makes of a connection."""
-        return self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop; uvicorn asks ten times a second."""
+        if time.monotonic() >= self._drain_end:
+            self.should_exit = True
+        return await super().on_tick(counter)
 
 
-class _ClosesWhileDraining:
-    """Who is answered while the service is draining connects anew next time, and so elsewhere."""
+class _CloseWhenDraining:
+    """Add `connection: close` to responses while the service drains, so that clients reconnect."""
 
     def __init__(self, app: ASGIApp, engine: Engine) -> None:
         self._app = app
         self._engine = engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def closing(message: Message) -> None:
-            # Asked when the answer begins: its request may have come before the signal.
+        async def send_closing(message: Message) -> None:
+            # Checked when the response starts: its request may have come before the signal.
             if message["type"] == "http.response.start" and self._engine.draining:
                 headers = [*message.get("headers", []), (b"connection", b"close")]
                 message = {**message, "headers": headers}
             await send(message)
 
-        await self._app(scope, receive, closing)
+        await self._app(scope, receive, send_closing)
 
 
 def _bind(settings: Settings) -> socket.socket:
-    """Bind the address, or say what stands in the way."""
+    """Return a socket bound to the address, or raise `LatteMixError`."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -158,18 +143,18 @@ def _bind(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted connections inherit it
             # A client that stops reading must not hold its response in memory for ever.
-            milliseconds = round(_STALLED_SECONDS * 1000)
+            milliseconds = round(_USER_TIMEOUT_SECONDS * 1000)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listener.bind(address)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
         raise _cannot_listen(settings, error) from error
     return listener
 
 
 def _listen(listener: socket.socket, settings: Settings) -> None:
-    """Be there for clients; another may have become so meanwhile."""
+    """Listen, or raise `LatteMixError`: another process may listen on the port by now."""
     try:
-        listener.listen(BACKLOG)
+        listener.listen(_BACKLOG)
     except OSError as error:
         raise _cannot_listen(settings, error) from error
 
@@ -183,7 +168,7 @@ def _cannot_listen(settings: Settings, error: Exception) -> LatteMixError:
 
 
 def _things_to_try(host: str, port: int, page: str) -> str:
-    # Where it listens on every address, this machine reaches it by its own.
+    # A server on all addresses is reached on this machine by the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     pairs = '{"pairs": [["A man is eating.", "Someone is having lunch."]]}'

@@ -1,4 +1,4 @@
-"""The application: settings and a loaded model in, an ASGI app out."""
+"""The ASGI application."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,24 +15,23 @@ from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
 from app.routes import embed, explain, playground, rank, similarity, status
-from app.routes.common import Service
-from app.routes.route import Shortcut
+from app.routes.context import Service
 from app.settings import Settings, load_settings
 from lattemix import __version__
 from lattemix.encoder import Encoder
 
 _DESCRIPTION = """\
-Semantic similarity with latent categorical mixtures. A sentence is represented by the average of
-its tokens' latent distributions; two sentences are compared by comparing those mixtures.
+Semantic similarity with latent categorical mixtures. A sentence's mixture is the average of its
+tokens' latent distributions; the similarity of two sentences is the similarity of their mixtures.
 
-Every answer carries `x-request-id` and, in milliseconds, `x-total-time`; those of the model also
-`x-tokenization-time`, `x-queue-time`, `x-inference-time`, `x-compute-tokens` (computed for this
-request) and `x-truncated-inputs`.
+Every response has the headers `x-request-id` and `x-total-time` (milliseconds). Responses of the
+model also have `x-tokenization-time`, `x-queue-time`, `x-inference-time`, `x-compute-tokens`
+(tokens computed for this request) and `x-truncated-inputs`.
 """
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Load the model and return the service; raise `LatteMixError` if it cannot be served."""
+    """Load the model and return the application; raise `LatteMixError` if that fails."""
     settings = settings or load_settings()
     keys = Keys.load(settings)
     metrics = Metrics()
@@ -56,31 +55,31 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
 
-    # Its pages of documentation bring their scripts along instead of fetching them from others.
+    # FastAPIOffline serves the scripts of /docs itself instead of linking to a CDN.
     app = FastAPIOffline(
         title="Latte-Mix",
         version=__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
         redoc_url=None,
-        redirect_slashes=False,  # to an address that a proxy in front may not have
-        # `Observe` does this, and says nothing of what is in a body.
+        redirect_slashes=False,  # the target URL could be wrong behind a proxy
+        # `Observe` does this, and never records a body.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = Service(settings, engine, metrics)
     errors.install(app)
-    # Said here for the documentation; `RequireKey` asks for it, before a body is read.
+    # Only for the documentation: `RequireKey` checks the key before the body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    of_model = (similarity.router, embed.router, rank.router, explain.router)
-    for router in (*of_model, explain.latents, status.router):
+    model_routers = (similarity.router, embed.router, rank.router, explain.router)
+    for router in (*model_routers, explain.latents, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
     if settings.playground:
         app.include_router(playground.router)
-    # The last one added is the first to see a request.
-    app.add_middleware(Shortcut, routers=of_model)
+    # The last middleware added is the outermost.
     app.add_middleware(Admission, engine=engine, settings=settings)
-    app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
+    if keys:
+        app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

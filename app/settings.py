@@ -17,7 +17,7 @@ def _split(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str):
         return value
     items = [item.strip() for item in value.split(",") if item.strip()]
-    if not items:  # a restriction that is set must not turn into none
+    if not items:  # an empty list must not remove the restriction
         raise ValueError(_empty_list("key" if info.field_name == "api_keys" else "origin"))
     return items
 

@@ -76,6 +76,30 @@ class EmbedResponse(BaseModel):
     truncated: list[bool] = Field(description="Whether each sentence was truncated.")
 
 
+class OpenAIEmbedding(BaseModel):
+    """One vector, of unit length."""
+
+    object: Literal["embedding"]
+    index: int = Field(description="Position of the text in the request.")
+    embedding: list[float] | str = Field(description="Numbers, or little-endian float32 in base64.")
+
+
+class OpenAIUsage(BaseModel):
+    """Number of tokens read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class OpenAIResponse(BaseModel):
+    """Vectors in the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[OpenAIEmbedding]
+    model: str = Field(examples=["default"])
+    usage: OpenAIUsage
+
+
 class RankResult(BaseModel):
     """One candidate's position and score."""
 
@@ -92,6 +116,14 @@ class RankResponse(BaseModel):
     metric: Metric
     query_truncated: bool = Field(description="Whether the query was truncated.")
     results: list[RankResult]
+
+
+class RerankResult(BaseModel):
+    """One text's position and score."""
+
+    index: int = Field(description="Position of the text in the request.")
+    score: float = Field(description="Similarity to the query.")
+    text: str | None = Field(None, description="The text, if `return_text` is set.")
 
 
 class MatrixResponse(BaseModel):
@@ -196,6 +228,23 @@ class Explanation(BaseModel):
     b: SentenceExplanation
     alignment: Alignment
     latents: LatentContributions
+
+
+class WordShare(BaseModel):
+    """A word and its share in a latent class."""
+
+    word: str
+    share: float = Field(description="Smoothed share of the word's tokens in this class.")
+
+
+class LatentResponse(BaseModel):
+    """A latent class and its typical words."""
+
+    model: str = Field(examples=["default"])
+    dim: int = Field(description="The latent dim.")
+    index: int = Field(description="The class.")
+    usage: float = Field(description="Share of the training corpus's tokens in this class.")
+    words: list[WordShare] = Field(description="Words with the largest shares, largest first.")
 
 
 class EmbeddingModel(BaseModel):

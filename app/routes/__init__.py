@@ -1,1 +1,1 @@
-"""The endpoints, one file per family: parse, call the engine, shape the answer."""
+"""The endpoints, one file per family."""

@@ -1,6 +1,6 @@
-"""`POST /embed` and `POST /v1/embeddings`: sentences in, mixtures or vectors out."""
+"""`POST /embed` and `POST /v1/embeddings`: mixtures or vectors of sentences."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,14 +8,18 @@ from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
 from app.errors import ApiError
-from app.routes.answers import base64_of, documented_answers, json_with, npy, wants_npy
-from app.routes.common import Call, Called
+from app.routes.context import Context
 from app.routes.route import ModelRoute
-from app.schemas.embed import EmbedRequest, OpenAIRequest, OpenAIResponse
-from lattemix.encoder import Encoding
-from lattemix.responses import EmbedResponse
+from app.routes.serialize import (
+    document_model_responses,
+    json_response,
+    npy_response,
+    to_base64,
+    wants_npy,
+)
+from app.schemas.embed import EmbedRequest, OpenAIRequest
+from lattemix.responses import EmbedResponse, OpenAIResponse
 from lattemix.similarity import vectors
-from model_store import Metric
 
 router = APIRouter(tags=["embed"], route_class=ModelRoute)
 
@@ -24,23 +28,41 @@ router = APIRouter(tags=["embed"], route_class=ModelRoute)
     "/embed",
     summary="Mixtures of sentences",
     response_model=EmbedResponse,
-    responses=documented_answers(array="Mixtures [N, L, C]."),
+    responses=document_model_responses(array="Mixtures [N, L, C]."),
 )
-async def embed(body: EmbedRequest, call: Called) -> Response:
-    """Return each sentence's mixture: L distributions over C classes."""
-    as_npy = wants_npy(call.request)
-    _check_options(body, as_npy)
-    encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    if as_npy:
-        return await call.compute(lambda: npy(encoding.mixtures.astype(body.dtype, copy=False)))
-    return await call.compute(lambda: _answer(encoding, body, call))
+async def embed(body: EmbedRequest, context: Context) -> Response:
+    """Return the mixture of each sentence: L distributions over C classes."""
+    npy = wants_npy(context.request)
+    _check_options(body, npy)
+    encoding = await context.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
+    mixtures = encoding.mixtures
+
+    def respond() -> Response:
+        if npy:
+            return npy_response(mixtures.astype(body.dtype, copy=False))
+        content = {
+            "model": context.service.manifest.name,
+            "shape": mixtures.shape[1:],
+            "tokens": encoding.tokens,
+            "truncated": encoding.truncated,
+        }
+        formats: dict[str, Callable[[NDArray[np.float32]], object]] = {
+            "dense": lambda mixture: mixture,
+            "flat": np.ravel,
+            "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
+            "base64": lambda mixture: to_base64(mixture, body.dtype),
+        }
+        convert = formats[body.format]
+        return json_response(content, embeddings=([convert(mixture)] for mixture in mixtures))
+
+    return await context.compute(respond)
 
 
-def _check_options(body: EmbedRequest, as_npy: bool) -> None:
-    """Refuse options that would have no effect, unless they are the defaults."""
-    form = "npy" if as_npy else body.format
+def _check_options(body: EmbedRequest, npy: bool) -> None:
+    """Reject options that would have no effect, unless they have their default."""
+    form = "npy" if npy else body.format
     problem = None
-    if as_npy and body.format != "dense":
+    if npy and body.format != "dense":
         problem = f"format: an npy response is always dense, not {body.format}."
     elif form not in ("base64", "npy") and body.dtype != "float32":
         problem = f"dtype: {body.dtype} applies to base64 and npy, not to {form}."
@@ -50,23 +72,6 @@ def _check_options(body: EmbedRequest, as_npy: bool) -> None:
         raise ApiError("Validation", problem)
 
 
-def _answer(encoding: Encoding, body: EmbedRequest, call: Call) -> Response:
-    content = {
-        "model": call.service.manifest.name,
-        "shape": encoding.mixtures.shape[1:],
-        "tokens": encoding.tokens,
-        "truncated": encoding.truncated,
-    }
-    formats: dict[str, Callable[[NDArray[np.float32]], object]] = {
-        "dense": lambda mixture: mixture,
-        "flat": np.ravel,
-        "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
-        "base64": lambda mixture: base64_of(mixture, body.dtype),
-    }
-    written = formats[body.format]
-    return json_with(content, embeddings=([written(mixture)] for mixture in encoding.mixtures))
-
-
 def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[Any]]:
     (indices,) = np.nonzero(weights >= cutoff)
     return {"indices": indices, "values": weights[indices]}
@@ -74,40 +79,35 @@ def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[An
 
 @router.post(
     "/v1/embeddings",
-    summary="Vectors of texts, for OpenAI's clients",
+    summary="Vectors of texts, for OpenAI clients",
     response_model=OpenAIResponse,
-    responses=documented_answers(),
+    responses=document_model_responses(),
 )
-async def openai_embeddings(body: OpenAIRequest, call: Called) -> Response:
-    """Return vectors of unit length whose dot product is the metric, as OpenAI's clients expect."""
-    manifest = call.service.manifest
+async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
+    """Return unit vectors whose dot product is the metric, in the format of OpenAI's API."""
+    service = context.service
+    manifest = service.manifest
     length = manifest.latent_dims * manifest.classes
     if body.dimensions not in (None, length):
         raise ApiError(
             "Validation", f"dimensions: this model's vectors have {length:,}; leave it out."
         )
-    metric = call.service.metric(body.metric)
-    encoding = await call.encode("input", body.input, lambda i: f"input[{i}]", body)
-    return await call.compute(lambda: _openai_answer(encoding, metric, body, call))
+    metric = service.metric(body.metric)
+    encoding = await context.encode("input", body.input, lambda i: f"input[{i}]", body)
 
+    def respond() -> Response:
+        rows = vectors(metric, encoding.mixtures, service.centre).astype(np.float32)
+        tokens = sum(min(count, manifest.max_tokens) for count in encoding.tokens)
+        content = {
+            "object": "list",
+            "model": manifest.name,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+        convert = to_base64 if body.encoding_format == "base64" else np.asarray
+        data = (
+            [{"object": "embedding", "index": index, "embedding": convert(row)}]
+            for index, row in enumerate(rows)
+        )
+        return json_response(content, data=data)
 
-def _openai_answer(encoding: Encoding, metric: Metric, body: OpenAIRequest, call: Call) -> Response:
-    rows = vectors(metric, encoding.mixtures, call.service.centre).astype(np.float32)
-    read = sum(min(count, call.service.manifest.max_tokens) for count in encoding.tokens)
-    content = {
-        "object": "list",
-        "model": call.service.manifest.name,
-        "usage": {"prompt_tokens": read, "total_tokens": read},
-    }
-    as_text = body.encoding_format == "base64"
-    data: Iterable[list[object]] = (
-        [
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": base64_of(row, "float32") if as_text else row,
-            }
-        ]
-        for index, row in enumerate(rows)
-    )
-    return json_with(content, data=data)
+    return await context.compute(respond)

@@ -1,4 +1,4 @@
-"""`GET /`: a page to try the service with. It talks to nobody but this service."""
+"""`GET /`: the playground, a page to try the service. It sends requests only to this service."""
 
 from hashlib import sha256
 from mimetypes import guess_type
@@ -18,7 +18,7 @@ _POLICY = (
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # ask each time whether it has changed
+    "Cache-Control": "no-cache",  # revalidate every time
 }
 
 
@@ -34,27 +34,27 @@ def _read(path: Path) -> _File:
     return _File(content, media_type, f'"{sha256(content).hexdigest()[:16]}"')
 
 
-_PAGE = "index.html"
-_PARTS = {path.name: _read(path) for path in _FILES.iterdir() if path.is_file()}
+_INDEX = "index.html"
+_CONTENTS = {path.name: _read(path) for path in _FILES.iterdir() if path.is_file()}
 
 
 @router.head("/")
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page."""
-    return _answer(request, _PAGE)
+    """Return the page."""
+    return _respond(request, _INDEX)
 
 
 @router.get("/playground/{name}")
-async def part(request: Request, name: str) -> Response:
-    """Its styles and scripts."""
-    if name not in _PARTS:
+async def asset(request: Request, name: str) -> Response:
+    """Return a style sheet, script or icon of the page."""
+    if name not in _CONTENTS:
         raise HTTPException(404)
-    return _answer(request, name)
+    return _respond(request, name)
 
 
-def _answer(request: Request, name: str) -> Response:
-    content, media_type, etag = _PARTS[name]
+def _respond(request: Request, name: str) -> Response:
+    content, media_type, etag = _CONTENTS[name]
     headers = _HEADERS | {"ETag": etag}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)

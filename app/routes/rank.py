@@ -1,4 +1,4 @@
-"""`POST /rank`, `/rerank` and `/matrix`: one sentence against many, and many against each other."""
+"""`POST /rank`, `/rerank` and `/matrix`: one sentence against many, or all against all."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,19 @@ import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 
-from app.routes.answers import documented_answers, in_parts, json, json_with, npy, wants_npy
-from app.routes.common import Call, Called
+from app.routes.context import Context, RequestContext
 from app.routes.route import ModelRoute
-from app.schemas.rank import MatrixRequest, RankRequest, Reranked, RerankRequest
+from app.routes.serialize import (
+    document_model_responses,
+    json_response,
+    npy_response,
+    row_chunks,
+    wants_npy,
+)
+from app.schemas.rank import MatrixRequest, RankRequest, RerankRequest
 from lattemix.encoder import Encoding
 from lattemix.ranking import order, pairs_above
-from lattemix.responses import MatrixResponse, RankResponse
+from lattemix.responses import MatrixResponse, RankResponse, RerankResult
 from lattemix.similarity import matrix
 from model_store import Metric
 
@@ -24,22 +30,22 @@ Scores = NDArray[np.float32]
 
 @router.post(
     "/rank",
-    summary="Candidates in order of their similarity to a query",
+    summary="Candidates ordered by similarity to a query",
     response_model=RankResponse,
     response_model_exclude_none=True,
-    responses=documented_answers(),
+    responses=document_model_responses(),
 )
-async def rank(body: RankRequest, call: Called) -> Response:
-    """Put candidates in order of their similarity to a query, the most similar first."""
-    metric, encoding, scores = await _compare(call, body, "candidates", body.candidates)
+async def rank(body: RankRequest, context: Context) -> Response:
+    """Order candidates by their similarity to a query, most similar first."""
+    metric, encoding, scores = await _compare(context, body, "candidates", body.candidates)
     texts = body.candidates if body.return_texts else None
     results = [
-        ranked | {"truncated": encoding.truncated[ranked["index"] + 1]}
-        for ranked in _in_order(scores, texts)[: body.top_k]
+        result | {"truncated": encoding.truncated[result["index"] + 1]}
+        for result in _results(scores, texts)[: body.top_k]
     ]
-    return json(
+    return json_response(
         {
-            "model": call.service.manifest.name,
+            "model": context.service.manifest.name,
             "metric": metric,
             "query_truncated": encoding.truncated[0],
             "results": results,
@@ -49,74 +55,69 @@ async def rank(body: RankRequest, call: Called) -> Response:
 
 @router.post(
     "/rerank",
-    summary="The same, with the body of text-embeddings-inference",
-    response_model=list[Reranked],
+    summary="Texts ordered by similarity to a query, for text-embeddings-inference clients",
+    response_model=list[RerankResult],
     response_model_exclude_none=True,
-    responses=documented_answers(),
+    responses=document_model_responses(),
 )
-async def rerank(body: RerankRequest, call: Called) -> Response:
-    """Do what `/rank` does, with the body and the answer of text-embeddings-inference."""
-    _, _, scores = await _compare(call, body, "texts", body.texts)
-    return json(_in_order(scores, body.texts if body.return_text else None))
+async def rerank(body: RerankRequest, context: Context) -> Response:
+    """Like `/rank`, with the request and response of text-embeddings-inference."""
+    _, _, scores = await _compare(context, body, "texts", body.texts)
+    return json_response(_results(scores, body.texts if body.return_text else None))
 
 
 @router.post(
     "/matrix",
-    summary="The most similar pairs of a list",
+    summary="Most similar pairs of a list",
     response_model=MatrixResponse,
-    responses=documented_answers(array="Similarities [N, N]."),
+    responses=document_model_responses(array="Similarities [N, N]."),
 )
-async def all_pairs(body: MatrixRequest, call: Called) -> Response:
-    """Compare every two sentences of a list, to find duplicates: the most similar pairs first.
+async def compare_all(body: MatrixRequest, context: Context) -> Response:
+    """Compare all sentences with each other and return the pairs, most similar first.
 
-    Asked for `application/x-npy`, answer the whole matrix instead.
+    Useful to find near-duplicates. With `Accept: application/x-npy`, return the whole matrix.
     """
-    metric = call.service.metric(body.metric)
-    encoding = await call.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    whole = wants_npy(call.request)
+    service, npy = context.service, wants_npy(context.request)
+    metric = service.metric(body.metric)
+    encoding = await context.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
 
-    def answer() -> Response:
-        mixtures = encoding.mixtures
-        scores = matrix(metric, mixtures, mixtures, call.service.centre)  # [N, N]
-        return npy(scores) if whole else _pairs(scores, metric, encoding, body, call)
+    def respond() -> Response:
+        table = matrix(metric, encoding.mixtures, encoding.mixtures, service.centre)  # [N, N]
+        if npy:
+            return npy_response(table)
+        pairs, scores = pairs_above(table, body.threshold)  # [P, 2], [P]
+        content = {
+            "model": service.manifest.name,
+            "metric": metric,
+            "count": len(scores),
+            "tokens": encoding.tokens,
+            "truncated": encoding.truncated,
+        }
+        pairs, scores = pairs[: body.top_k], scores[: body.top_k]
+        return json_response(content, pairs=row_chunks(pairs), scores=row_chunks(scores))
 
-    return await call.compute(answer)
-
-
-def _pairs(
-    table: Scores, metric: Metric, encoding: Encoding, body: MatrixRequest, call: Call
-) -> Response:
-    pairs, scores = pairs_above(table, body.threshold)  # [P, 2], [P]
-    content = {
-        "model": call.service.manifest.name,
-        "metric": metric,
-        "count": len(scores),
-        "tokens": encoding.tokens,
-        "truncated": encoding.truncated,
-    }
-    shown = slice(body.top_k)
-    return json_with(content, pairs=in_parts(pairs[shown]), scores=in_parts(scores[shown]))
+    return await context.compute(respond)
 
 
 async def _compare(
-    call: Call, body: RankRequest | RerankRequest, field: str, others: Sequence[str]
+    context: RequestContext, body: RankRequest | RerankRequest, field: str, texts: Sequence[str]
 ) -> tuple[Metric, Encoding, Scores]:
-    """Score the others by their similarity to the query, which is encoded first."""
+    """Return the metric, the encoding of query and texts, and the texts' scores."""
 
-    def place(index: int) -> str:
+    def name(index: int) -> str:
         return f"{field}[{index - 1}]" if index else "query"
 
-    metric = call.service.metric(body.metric)
-    texts = [body.query, *others] if others else []
-    encoding = await call.encode(field, texts, place, body)
-    query, rest = encoding.mixtures[:1], encoding.mixtures[1:]
-    table = await call.compute(lambda: matrix(metric, query, rest, call.service.centre))
+    metric = context.service.metric(body.metric)
+    sentences = [body.query, *texts] if texts else []
+    encoding = await context.encode(field, sentences, name, body)
+    query, others = encoding.mixtures[:1], encoding.mixtures[1:]
+    table = await context.compute(lambda: matrix(metric, query, others, context.service.centre))
     return metric, encoding, table[0]
 
 
-def _in_order(scores: Scores, texts: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Places and scores, the highest first, with their texts if there are any."""
+def _results(scores: Scores, texts: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Return index and score, highest score first, with the text if texts are given."""
     return [
-        {"index": int(i), "score": scores[i]} | ({"text": texts[i]} if texts else {})
-        for i in order(scores)
+        {"index": i, "score": scores[i]} | ({"text": texts[i]} if texts else {})
+        for i in order(scores).tolist()
     ]

@@ -4,9 +4,9 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from app.engine.errors import UnavailableError
-from app.errors import documented
+from app.errors import document
 from app.observe.metrics import CONTENT_TYPE
-from app.routes.common import Loaded
+from app.routes.context import Loaded
 from lattemix.errors import InferenceError
 from lattemix.model import describe
 from lattemix.responses import (
@@ -18,20 +18,20 @@ from lattemix.responses import (
 )
 
 router = APIRouter(tags=["status"])
-probes = APIRouter(tags=["status"])  # open to everyone
+probes = APIRouter(tags=["status"])  # need no key
 
 
 @probes.head("/health", include_in_schema=False)
 @probes.get("/health", summary="Whether the server is alive")
 async def health() -> HealthResponse:
-    """Answer while the server is alive, however busy the model is."""
+    """Respond while the server is alive, however busy the model is."""
     return HealthResponse(status="ok")
 
 
 @probes.head("/ready", include_in_schema=False)
-@probes.get("/ready", summary="Whether the model answers", responses=documented("Unhealthy"))
+@probes.get("/ready", summary="Whether the model responds", responses=document("Unhealthy"))
 async def ready(service: Loaded) -> ReadyResponse:
-    """Answer if the model does: it has lately, or is asked now."""
+    """Respond if the model ran successfully in the last 5 seconds, or does so now."""
     try:
         await service.engine.check()
     except InferenceError as error:
@@ -40,14 +40,16 @@ async def ready(service: Loaded) -> ReadyResponse:
 
 
 @probes.head("/metrics", include_in_schema=False)
-@probes.get("/metrics", summary="Measurements, for Prometheus", response_class=PlainTextResponse)
+@probes.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
 async def metrics(service: Loaded) -> Response:
-    """What has been counted and measured, for Prometheus."""
+    """Return metrics in Prometheus' text format."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
 @router.head("/info", include_in_schema=False)
-@router.get("/info", summary="The model and the limits", responses=documented("Unauthorized"))
+@router.get(
+    "/info", summary="The model and the limits on requests", responses=document("Unauthorized")
+)
 async def info(service: Loaded) -> InfoResponse:
     """Describe the served model, its origin and the limits on requests."""
     settings = service.settings

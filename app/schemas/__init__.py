@@ -1,1 +1,1 @@
-"""The API's requests and answers; their descriptions and examples are its documentation."""
+"""Request bodies; their descriptions and examples are the API's documentation."""

@@ -1,4 +1,4 @@
-"""What the requests have in common."""
+"""Types and base classes of the request bodies."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,8 +21,8 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _unicode(text: str) -> str:
-    """JSON can spell half of a surrogate pair, which is no character."""
+def _check_unicode(text: str) -> str:
+    """Reject half of a surrogate pair, which JSON can spell."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -30,7 +30,7 @@ def _unicode(text: str) -> str:
     return text
 
 
-def _error_is_false(value: object) -> object:
+def _error_as_false(value: object) -> object:
     return False if value == "error" else value
 
 
@@ -39,17 +39,17 @@ def _lower(value: object) -> object:
 
 
 def number(value: object) -> object:
-    """JSON has numbers; pydantic would take `"1"` and `true` for one, too."""
+    """Reject `"1"` and `true`, which pydantic would convert to a number."""
     if isinstance(value, str | bool):
         raise ValueError("should be a number")
     return value
 
 
-# Nothing at all is refused with a code of its own, 400, so only the documentation says it here.
+# Empty texts and lists are documented here but rejected later, with 400 instead of 422.
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
-Text = Annotated[str, AfterValidator(_unicode), WithJsonSchema(_TEXT)]
-# Lists stop at the first wrong item: a body of a million of them must not make a million errors.
+Text = Annotated[str, AfterValidator(_check_unicode), WithJsonSchema(_TEXT)]
+# Lists stop at the first invalid item: a body of a million of them must not make a million errors.
 TextList = Annotated[list[Text], FailFast(), WithJsonSchema(_TEXTS)]
 Texts = Annotated[
     list[Text],
@@ -61,28 +61,31 @@ Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
 Amount = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(number)]
 
 Truncate = Annotated[
-    StrictBool, BeforeValidator(_error_is_false, json_schema_input_type=bool | Literal["error"])
+    StrictBool, BeforeValidator(_error_as_false, json_schema_input_type=bool | Literal["error"])
 ]
-TRUNCATE = (
-    "What happens to a text longer than the model reads: `true` cuts it; `false`, or `error`, "
-    "refuses the request."
-)
 # text-embeddings-inference spells it `Right` and `Left`.
 Direction = Annotated[
     Literal["right", "left"],
     BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"]),
 ]
 
+METRIC = "Similarity metric. Default: the model's `recommended_metric`."
+TOP_K = "Maximum number of results, most similar first. Default: all."
+_TRUNCATE = (
+    "What to do with a text longer than the model's `max_input_length`: `true` truncates it; "
+    '`false`, or `"error"`, rejects the request with 413. Default: '
+)
+
 
 class Request(BaseModel):
-    """Unknown fields are refused: a misspelt one would otherwise be ignored without a word."""
+    """Unknown fields are rejected: a misspelt option would otherwise be ignored silently."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _one_unknown_field(cls, body: Any) -> Any:
-        """Leave only the first unknown field: a million of them must not make a million errors."""
+        """Keep only the first unknown field: a million of them must not make a million errors."""
         if not isinstance(body, dict) or len(body) <= len(cls.model_fields):
             return body
         unknown = next(name for name in body if name not in cls.model_fields)
@@ -91,17 +94,22 @@ class Request(BaseModel):
 
 
 class _Directed(Request):
-    truncation_direction: Direction = Field("right", description="The side that is cut off.")
+    truncation_direction: Direction = Field(
+        "right", description="Side of a long text that is removed by truncation."
+    )
 
 
-class Cuttable(_Directed):
-    """A request that says what becomes of long texts. Its answer says which were cut."""
+class TruncatedByDefault(_Directed):
+    """A request whose response reports which texts were truncated."""
 
-    truncate: Truncate = Field(True, description=TRUNCATE)
+    truncate: Truncate = Field(True, description=_TRUNCATE + "`true`.")
 
 
-class Uncut(_Directed):
-    """The same, where the answer has no place to say so: long texts are refused, unless asked."""
+class RejectedByDefault(_Directed):
+    """A request whose response cannot report truncation, as other services define it."""
 
-    # Clients of the APIs whose bodies these are may send null for what they leave out.
-    truncate: Truncate | None = Field(None, description=TRUNCATE + " Unless said, it is refused.")
+    # Clients of those services may send null for what they leave out.
+    truncate: Truncate | None = Field(None, description=_TRUNCATE + "`false`.")
+
+
+TruncationOptions = TruncatedByDefault | RejectedByDefault

@@ -2,83 +2,64 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
-from app.schemas.common import Count, Cuttable, Texts, Uncut, number
+from app.schemas.common import Count, RejectedByDefault, Texts, TruncatedByDefault, number
 
 Format = Literal["dense", "flat", "sparse", "base64"]
-Number = Literal["float32", "float16"]
+DType = Literal["float32", "float16"]
 DotMetric = Literal["cosine", "bhattacharyya", "centred"]
 
 
-class EmbedRequest(Cuttable):
-    """Sentences to turn into mixtures."""
+class EmbedRequest(TruncatedByDefault):
+    """Sentences to encode as mixtures."""
 
     inputs: Texts = Field(
-        description="One sentence, or a list of them.",
+        description="A sentence, or a list of sentences.",
         examples=[["A man is eating.", "Someone is having lunch."]],
     )
     format: Format = Field(
         "dense",
-        description="`dense`: nested `[L][C]`; `flat`: `[L*C]`; `sparse`: the weights of at least "
-        "`cutoff`; `base64`: the bytes of `flat`, little-endian. For thousands of sentences, ask "
-        "for `application/x-npy` in the `Accept` header instead of JSON.",
+        description="Format of a mixture. `dense`: nested lists `[L][C]`; `flat`: a list `[L*C]`; "
+        "`sparse`: indices and values of the weights of at least `cutoff`; `base64`: the bytes of "
+        "`flat`, little-endian. For thousands of sentences, request a numpy array instead of JSON "
+        "with the header `Accept: application/x-npy`.",
     )
     cutoff: Annotated[float, Field(ge=0, le=1), BeforeValidator(number)] = Field(
-        0.01, description="Smallest weight in `sparse`; refused with other formats."
+        0.01, description="Smallest weight included in `sparse`; rejected with other formats."
     )
-    dtype: Number = Field(
-        "float32", description="Type of the numbers in `base64` and npy; JSON has no float16."
+    dtype: DType = Field(
+        "float32", description="Number type of `base64` and npy; rejected with other formats."
     )
 
 
 def _no_token_ids(value: object) -> object:
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, int | list) for item in items[:1]):
-        raise ValueError("token ids are of another model's vocabulary: send texts")
+        raise ValueError("token ids belong to another model's vocabulary: send texts")
     return value
 
 
-class OpenAIRequest(Uncut):
+class OpenAIRequest(RejectedByDefault):
     """The body of OpenAI's embeddings endpoint."""
 
     input: Annotated[Texts, BeforeValidator(_no_token_ids)] = Field(
-        description="One text, or a list of them.", examples=[["A man is eating."]]
+        description="A text, or a list of texts.", examples=[["A man is eating."]]
     )
-    model: str | None = Field(None, description="Any: the answer names the model that is served.")
+    model: str | None = Field(
+        None, description="Ignored; the response names the model that is served."
+    )
     encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="Numbers, unless `base64`: the bytes of little-endian float32."
+        None,
+        description="`float`: lists of numbers; `base64`: the bytes of little-endian float32. "
+        "Default: `float`.",
     )
     metric: DotMetric = Field(
         "cosine",
-        description="What the dot product of two of the vectors is. `bhattacharyya` vectors are "
-        "square roots of the mixtures.",
+        description="Metric that the dot product of two vectors equals. For `bhattacharyya` the "
+        "vectors are square roots of the mixtures.",
     )
     dimensions: Count | None = Field(
-        None, description="Taken if it is the length the vectors have; they cannot be shortened."
+        None, description="Length of the vectors; only the model's own length is accepted."
     )
     user: str | None = Field(None, description="Ignored.")
-
-
-class OpenAIEmbedding(BaseModel):
-    """One vector, of unit length."""
-
-    object: Literal["embedding"]
-    index: int
-    embedding: list[float] | str
-
-
-class OpenAIUsage(BaseModel):
-    """Tokens that were read."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class OpenAIResponse(BaseModel):
-    """Vectors in the order of the inputs."""
-
-    object: Literal["list"]
-    data: list[OpenAIEmbedding]
-    model: str = Field(examples=["default"])
-    usage: OpenAIUsage

@@ -1,55 +1,54 @@
 """Bodies of `/rank`, `/rerank` and `/matrix`."""
 
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
-from app.schemas.common import Amount, Count, Cuttable, Text, TextList, Uncut
+from app.schemas.common import (
+    METRIC,
+    TOP_K,
+    Amount,
+    Count,
+    RejectedByDefault,
+    Text,
+    TextList,
+    TruncatedByDefault,
+)
 from model_store import Metric
 
-_METRIC = "Which similarity; else the model's recommended one."
+_QUERY = "How do I reset my password?"
+_CANDIDATES = ["The cat sat by the window.", "I forgot my password and cannot log in."]
 
 
-class RankRequest(Cuttable):
-    """A query, and candidates to be put in order."""
+class RankRequest(TruncatedByDefault):
+    """A query and the candidates to order by similarity to it."""
 
-    query: Text = Field(examples=["How do I reset my password?"])
-    candidates: TextList = Field(
-        examples=[["The cat sat by the window.", "I forgot my password and cannot log in."]]
-    )
-    metric: Metric | None = Field(None, description=_METRIC)
-    top_k: Count | None = Field(None, description="Return only so many, the most similar.")
-    return_texts: StrictBool = Field(False, description="Repeat each candidate beside its score.")
+    query: Text = Field(description="The query.", examples=[_QUERY])
+    candidates: TextList = Field(description="Texts to order.", examples=[_CANDIDATES])
+    metric: Metric | None = Field(None, description=METRIC)
+    top_k: Count | None = Field(None, description=TOP_K)
+    return_texts: StrictBool = Field(False, description="Whether to return the candidates' texts.")
 
 
-class RerankRequest(Uncut):
+class RerankRequest(RejectedByDefault):
     """The body of text-embeddings-inference's `/rerank`."""
 
-    query: Text = Field(examples=["How do I reset my password?"])
-    texts: TextList = Field(
-        examples=[["The cat sat by the window.", "I forgot my password and cannot log in."]]
-    )
+    query: Text = Field(description="The query.", examples=[_QUERY])
+    texts: TextList = Field(description="Texts to order.", examples=[_CANDIDATES])
     raw_scores: StrictBool = Field(
-        False, description="Without effect: scores are similarities, never put through a sigmoid."
+        False, description="No effect: scores are similarities, without a sigmoid."
     )
-    return_text: StrictBool = Field(False, description="Repeat each text beside its score.")
-    metric: Metric | None = Field(None, description=_METRIC)
+    return_text: StrictBool = Field(False, description="Whether to return the texts.")
+    metric: Metric | None = Field(None, description=METRIC)
 
 
-class Reranked(BaseModel):
-    """A text's place in the order."""
-
-    index: int = Field(description="Of the text, in the request.")
-    score: float = Field(description="Its similarity to the query.")
-    text: str | None = Field(None, description="The text, if asked for.")
-
-
-class MatrixRequest(Cuttable):
-    """Sentences to compare, each with each."""
+class MatrixRequest(TruncatedByDefault):
+    """Sentences to compare with each other."""
 
     inputs: TextList = Field(
-        examples=[["A man is eating.", "Someone is having lunch.", "A man is eating food."]]
+        description="Sentences to compare.",
+        examples=[["A man is eating.", "Someone is having lunch.", "A man is eating food."]],
     )
-    metric: Metric | None = Field(None, description=_METRIC)
+    metric: Metric | None = Field(None, description=METRIC)
     threshold: Amount | None = Field(
-        None, description="Return only pairs at least so similar.", examples=[0.8]
+        None, description="Smallest similarity of a returned pair. Default: none.", examples=[0.8]
     )
-    top_k: Count | None = Field(None, description="Return only so many, the most similar.")
+    top_k: Count | None = Field(None, description=TOP_K)

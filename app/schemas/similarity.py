@@ -4,13 +4,20 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Discriminator, FailFast, Field, Tag
 
-from app.schemas.common import Cuttable, Request, Text, TextList, Uncut
+from app.schemas.common import (
+    METRIC,
+    RejectedByDefault,
+    Request,
+    Text,
+    TextList,
+    TruncatedByDefault,
+)
 from lattemix.responses import Two
 from model_store import Metric
 
 
-class SimilarityRequest(Cuttable):
-    """Sentence pairs to score."""
+class SimilarityRequest(TruncatedByDefault):
+    """Sentence pairs to compare."""
 
     pairs: Annotated[list[Two[Text]], FailFast(), Field(json_schema_extra={"minItems": 1})] = Field(
         description="Pairs of sentences.",
@@ -20,37 +27,45 @@ class SimilarityRequest(Cuttable):
         ["cosine", "js"],
         min_length=1,
         max_length=len(get_args(Metric)),
-        description="Which similarities to return for every pair. Higher is always more similar.",
+        description="Similarity metrics to return for every pair. Higher is always more similar.",
         examples=[["cosine", "js"]],
     )
 
 
 class SourceAndSentences(Request):
-    """One sentence and those to compare it with."""
+    """A sentence and the sentences to compare with it."""
 
-    source_sentence: Text = Field(examples=["A man is eating."])
-    sentences: TextList = Field(examples=[["Someone is having lunch.", "The sea was calm."]])
+    source_sentence: Text = Field(
+        description="The sentence to compare with.", examples=["A man is eating."]
+    )
+    sentences: TextList = Field(
+        description="Sentences to compare.",
+        examples=[["Someone is having lunch.", "The sea was calm."]],
+    )
 
 
-class SourceParameters(Uncut):
-    """How to compare."""
+class SourceParameters(RejectedByDefault):
+    """Options of the comparison."""
 
-    metric: Metric | None = Field(None, description="Else the model's recommended one.")
+    metric: Metric | None = Field(None, description=METRIC)
 
 
 class SourceRequest(Request):
-    """The sentence-similarity body of Hugging Face clients and text-embeddings-inference."""
+    """The body of Hugging Face's sentence-similarity task and text-embeddings-inference."""
 
     inputs: SourceAndSentences
     parameters: SourceParameters | None = None
 
 
-def _form(body: Any) -> str:
-    return "(source)" if isinstance(body, dict) and "inputs" in body else "(pairs)"
+PAIRS, SOURCE = "(pairs)", "(source)"  # in error locations; no field has such a name
 
 
-# By the field that tells them apart, so that an error speaks of the one that was meant.
+def _tag(body: Any) -> str:
+    return SOURCE if isinstance(body, dict) and "inputs" in body else PAIRS
+
+
+# Discriminated by a field, so that an error is about the body that was meant.
 AnySimilarityRequest = Annotated[
-    Annotated[SimilarityRequest, Tag("(pairs)")] | Annotated[SourceRequest, Tag("(source)")],
-    Discriminator(_form),
+    Annotated[SimilarityRequest, Tag(PAIRS)] | Annotated[SourceRequest, Tag(SOURCE)],
+    Discriminator(_tag),
 ]

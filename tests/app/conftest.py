@@ -29,14 +29,14 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="session")
 def server(store: Store) -> Iterator[str]:
-    """The URL of `lattemix serve`, really running."""
+    """URL of a `lattemix serve` process."""
     with serving(store) as (_, url):
         yield url
 
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """A Ray cluster of two cores, in this machine."""
+    """A local Ray cluster of two cores."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -52,10 +52,10 @@ def ray_cluster() -> Iterator[None]:
 def serving(
     store: Store, model: str = "tiny", port: int = 0, **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of `lattemix serve` on a model, and its URL once it answers."""
+    """Run `lattemix serve`; yield the process and its URL once it is ready."""
     command = [LATTEMIX, "serve", "--port", str(port), "--store", str(store.root)]
     command += ["--model", model]
-    # Its log goes to a file: a pipe that nobody reads would fill up and stop it.
+    # Log to a file: a pipe that is not read would fill up and block the process.
     with (
         tempfile.NamedTemporaryFile("w+", suffix=".log") as log,
         subprocess.Popen(command, stderr=log, text=True, env=os.environ | environment) as process,
@@ -68,16 +68,16 @@ def serving(
 
 def _url(process: subprocess.Popen[str], log: Path) -> str:
     for _ in range(600):
-        found = re.search(r"curl (http://\S+)/similarity", log.read_text())
-        if found:
-            return found[1]
+        match = re.search(r"curl (http://\S+)/similarity", log.read_text())
+        if match:
+            return match[1]
         assert process.poll() is None, log.read_text()
         time.sleep(0.05)
-    raise AssertionError(f"It did not start: {log.read_text()}")
+    raise AssertionError(f"The server did not start: {log.read_text()}")
 
 
 def failure(response: httpx.Response) -> tuple[int, str, str]:
-    """The status, the type and the sentence of an answer that must be an error."""
+    """Status, type and message of an error response."""
     body = response.json()
     assert set(body) == {"error", "error_type"}
     return response.status_code, body["error_type"], body["error"]
@@ -89,7 +89,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     captured = capsys.readouterr()
-    if isinstance(stopped.value.code, str):  # what sys.exit prints on its own
+    if isinstance(stopped.value.code, str):  # sys.exit prints it
         return 1, captured.out, stopped.value.code
     return stopped.value.code or 0, captured.out, captured.err
 
@@ -97,7 +97,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 @pytest.fixture
 def lattemix_environment(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(sys, "argv", [])
-    # `serve` sends the log to what is standard error during its test.
+    # `serve` would log to the standard error of the test that called it first.
     monkeypatch.setattr(logging.getLogger("lattemix"), "handlers", [])
     monkeypatch.setenv("LATTEMIX_STORE", str(store.root))
     monkeypatch.setenv("LATTEMIX_MODEL", "tiny")

@@ -11,16 +11,15 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from app import keys as keys_module
-from app.keys import OPEN, Keys, RequireKey
+from app.keys import PUBLIC_PATHS, Keys, RequireKey
 from app.observe import Metrics, Observe
 from app.settings import Settings, load_settings
 from model_store import LatteMixError
 
 MISSING = (
-    "This service needs a key: send it as `Authorization: Bearer KEY` "
-    "(LATTEMIX_API_KEYS lists those it takes)."
+    "This service needs a key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
 )
-WRONG = "The key sent is not one this service takes (LATTEMIX_API_KEYS)."
+INVALID = "The API key is not valid (see LATTEMIX_API_KEYS)."
 
 
 def service(*keys: str) -> TestClient:
@@ -31,7 +30,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def refused(response: httpx.Response) -> str:
+def rejection(response: httpx.Response) -> str:
     """The message of a 401."""
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -51,13 +50,11 @@ def from_file(tmp_path: Path) -> Callable[[bytes], Settings]:
     return settings
 
 
-def test_without_keys_anyone_may_come_in() -> None:
-    keys = Keys.load(Settings())
-    assert not keys
-    assert TestClient(RequireKey(PlainTextResponse("inside"), keys)).post("/embed").text == "inside"
+def test_settings_without_keys_give_none() -> None:
+    assert not Keys.load(Settings())
 
 
-def test_every_key_works() -> None:
+def test_accepts_every_key() -> None:
     client = service("first", "second", "third")
     for key in ("first", "second", "third"):
         assert client.post("/embed", headers=bearer(key)).text == "inside"
@@ -66,7 +63,7 @@ def test_every_key_works() -> None:
 @pytest.mark.parametrize(
     "header", ["bearer first", "BEARER first", "Bearer   first", "Bearer first "]
 )
-def test_the_scheme_may_be_spelled_freely(header: str) -> None:
+def test_accepts_the_scheme_in_any_case(header: str) -> None:
     assert service("first").get("/info", headers={"authorization": header}).text == "inside"
 
 
@@ -81,23 +78,23 @@ def test_the_scheme_may_be_spelled_freely(header: str) -> None:
         ("Basic first", MISSING),
         ("Token first", MISSING),
         ("Bearerfirst", MISSING),
-        ("Bearer wrong", WRONG),
-        ("Bearer First", WRONG),
-        ("Bearer first2", WRONG),
-        ("Bearer firs", WRONG),
-        ("Bearer first first", WRONG),
-        ("Bearer caf\u00e9", WRONG),
+        ("Bearer wrong", INVALID),
+        ("Bearer First", INVALID),
+        ("Bearer first2", INVALID),
+        ("Bearer firs", INVALID),
+        ("Bearer first first", INVALID),
+        ("Bearer caf\u00e9", INVALID),
     ],
 )
-def test_anything_else_is_refused(header: str | None, message: str) -> None:
+def test_rejects_missing_and_invalid_keys(header: str | None, message: str) -> None:
     headers = {} if header is None else {"authorization": header.encode("latin-1")}
-    assert refused(service("first").post("/embed", headers=headers)) == message  # type: ignore[arg-type]
+    assert rejection(service("first").post("/embed", headers=headers)) == message  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted(OPEN), "/playground/main.js", "/static-offline-docs/x.css"]
+    "path", [*sorted(PUBLIC_PATHS), "/playground/main.js", "/static-offline-docs/x.css"]
 )
-def test_open_paths_need_no_key(path: str) -> None:
+def test_public_paths_need_no_key(path: str) -> None:
     assert service("first").get(path).text == "inside"
 
 
@@ -117,20 +114,20 @@ def test_open_paths_need_no_key(path: str) -> None:
         *("/docs/x", "/static-offline-docs", "/x/health", "/health//", "/HEALTH", "/embed?/health"),
     ],
 )
-def test_every_other_path_needs_one(path: str) -> None:
-    assert refused(service("first").get(path)) == MISSING
+def test_all_other_paths_need_a_key(path: str) -> None:
+    assert rejection(service("first").get(path)) == MISSING
 
 
-def test_open_paths_are_those_we_mean() -> None:
-    assert {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"} == OPEN
+def test_public_paths() -> None:
+    assert {"/", "/health", "/ready", "/metrics", "/docs", "/openapi.json"} == PUBLIC_PATHS
 
 
-def refusing(scope: dict[str, Any]) -> list[Message]:
-    """What is sent by a service with keys whose body nobody may read."""
+def messages_without_key(scope: dict[str, Any]) -> list[Message]:
+    """Messages sent to a request without a key, whose body must not be read."""
     sent: list[Message] = []
 
     async def inside(scope: Scope, receive: Receive, send: Send) -> None:
-        pytest.fail("the request was let in")
+        pytest.fail("the request was passed on")
 
     async def receive() -> Message:
         pytest.fail("the body was read")
@@ -142,13 +139,13 @@ def refusing(scope: dict[str, Any]) -> list[Message]:
     return sent
 
 
-def test_the_body_is_not_read() -> None:
-    sent = refusing({"type": "http", "method": "POST", "path": "/embed", "headers": []})
+def test_rejects_before_reading_the_body() -> None:
+    sent = messages_without_key({"type": "http", "method": "POST", "path": "/embed", "headers": []})
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[0]["status"] == 401
 
 
-def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compares_all_keys_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
     real = hmac.compare_digest
 
@@ -158,24 +155,24 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(hmac, "compare_digest", watch)
     keys = Keys(["a", "bb", "a-much-longer-key"])
-    for sent, taken in [("a", True), ("a-much-longer-key", True), ("x" * 1000, False), ("", False)]:
+    for key, valid in [("a", True), ("a-much-longer-key", True), ("x" * 1000, False), ("", False)]:
         compared.clear()
-        assert (keys.find(sent) is not None) is taken
+        assert (keys.find(key) is not None) is valid
         assert len(compared) == 3, "a match must not end the search"
         assert len({b for _, b in compared}) == 3
         assert {len(side) for pair in compared for side in pair} == {32}, "lengths would show"
 
 
-def test_a_refusal_is_traced() -> None:
+def test_traces_rejections() -> None:
     metrics = Metrics()
     app = RequireKey(PlainTextResponse("inside"), Keys(["first"]))
     response = TestClient(Observe(app, metrics)).post("/embed")
-    assert refused(response) == MISSING
+    assert rejection(response) == MISSING
     assert "x-request-id" in response.headers
     assert b'lattemix_rejected_total{reason="Unauthorized"} 1.0' in metrics.render()
 
 
-def test_other_scopes_pass() -> None:
+def test_passes_other_scopes_on() -> None:
     passed: list[str] = []
 
     async def inside(scope: Scope, receive: Receive, send: Send) -> None:
@@ -192,20 +189,20 @@ def test_other_scopes_pass() -> None:
     assert passed == ["lifespan", "websocket"]
 
 
-def test_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATTEMIX_API_KEYS", "first, second")
     keys = Keys.load(load_settings())
     assert [keys.find(key) is not None for key in ("first", "second", "first, second")] == [1, 1, 0]
 
 
-def test_keys_from_a_file(from_file: Callable[[bytes], Settings]) -> None:
+def test_reads_keys_from_a_file(from_file: Callable[[bytes], Settings]) -> None:
     content = "# caf\u00e9's keys\n\nfirst\r\n  second  \n \t\n#third\nfourth#4".encode()
     keys = Keys.load(from_file(content))
-    asked = ("first", "second", "fourth#4", "third", "#third", "", "fourth")
-    assert [keys.find(key) is not None for key in asked] == [1, 1, 1, 0, 0, 0, 0]
+    candidates = ("first", "second", "fourth#4", "third", "#third", "", "fourth")
+    assert [keys.find(key) is not None for key in candidates] == [1, 1, 1, 0, 0, 0, 0]
 
 
-def test_keys_of_both_places_count(from_file: Callable[[bytes], Settings]) -> None:
+def test_accepts_keys_of_environment_and_file(from_file: Callable[[bytes], Settings]) -> None:
     settings = from_file(b"second\n")
     both = Settings(api_keys=("first",), api_keys_file=settings.api_keys_file)
     keys = Keys.load(both)
@@ -214,74 +211,76 @@ def test_keys_of_both_places_count(from_file: Callable[[bytes], Settings]) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"# only a comment\n"])
-def test_a_file_without_keys_does_not_open_the_service(
+def test_rejects_a_file_without_keys(
     from_file: Callable[[bytes], Settings], content: bytes
 ) -> None:
     with pytest.raises(LatteMixError, match=r"^LATTEMIX_API_KEYS_FILE names a file without keys"):
         Keys.load(from_file(content))
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_rejects_an_unreadable_file(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(LatteMixError, match=r"^LATTEMIX_API_KEYS_FILE cannot be read: [A-Z]"):
             Keys.load(Settings(api_keys_file=path))
 
 
 @pytest.mark.parametrize("key", ["s\u00e9cret", "sec ret", "s\x00ecret", "\ufeffsecret"])
-def test_a_key_that_cannot_be_sent_is_refused_unseen(
+def test_rejects_keys_no_client_can_send_without_showing_them(
     from_file: Callable[[bytes], Settings], key: str
 ) -> None:
     with pytest.raises(LatteMixError) as caught:
         Keys.load(from_file(f"# keys\nfine\n{key}\n".encode()))
-    assert str(caught.value).startswith("LATTEMIX_API_KEYS_FILE: key 2 is not plain ASCII")
+    assert str(caught.value).startswith("LATTEMIX_API_KEYS_FILE: key 2 is not ASCII")
     assert "ret" not in str(caught.value)
     with pytest.raises(LatteMixError) as caught:
         Keys.load(Settings(api_keys=(key,)))
-    assert str(caught.value).startswith("LATTEMIX_API_KEYS: key 1 is not plain ASCII")
+    assert str(caught.value).startswith("LATTEMIX_API_KEYS: key 1 is not ASCII")
     assert "ret" not in str(caught.value)
 
 
-def test_keys_do_not_show_themselves() -> None:
+def test_repr_shows_no_key() -> None:
     keys = Keys(["secret"])
     assert "secret" not in repr(keys) + str(vars(keys))
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the time that keys go by."""
+    """Advances the clock that `app.keys` reads."""
     now = [100.0]
     monkeypatch.setattr("app.keys.time.monotonic", lambda: now[0])
 
-    def move(seconds: float) -> None:
+    def advance(seconds: float) -> None:
         now[0] += seconds
 
-    return move
+    return advance
 
 
-def test_a_key_is_revoked_and_another_taken_without_a_restart(
+def test_applies_changes_of_the_file_without_a_restart(
     tmp_path: Path, clock: Callable[[float], None]
 ) -> None:
     file = tmp_path / "keys"
     file.write_text("first\nsecond\n")
     client = TestClient(RequireKey(PlainTextResponse("inside"), Keys(["fixed"], file)))
 
-    def taken() -> list[str]:
-        asked = ("fixed", "first", "second", "third")
-        return [key for key in asked if client.get("/info", headers=bearer(key)).text == "inside"]
+    def accepted() -> list[str]:
+        candidates = ("fixed", "first", "second", "third")
+        return [
+            key for key in candidates if client.get("/info", headers=bearer(key)).text == "inside"
+        ]
 
-    assert taken() == ["fixed", "first", "second"]
+    assert accepted() == ["fixed", "first", "second"]
     file.write_text("second\nthird\n")
     clock(1.5)
-    assert taken() == ["fixed", "second", "third"]
+    assert accepted() == ["fixed", "second", "third"]
     replaced = tmp_path / "new"  # as Kubernetes and careful editors do
     replaced.write_text("first\n")
     replaced.replace(file)
     clock(1.5)
-    assert taken() == ["fixed", "first"]
+    assert accepted() == ["fixed", "first"]
 
 
 @pytest.mark.parametrize("content", [None, "", "# nobody\n", "caf\u00e9\n"])
-def test_a_file_that_becomes_unusable_changes_nothing_and_is_said_to_be(
+def test_keeps_the_keys_and_logs_once_when_the_file_becomes_invalid(
     tmp_path: Path,
     clock: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
@@ -297,16 +296,16 @@ def test_a_file_that_becomes_unusable_changes_nothing_and_is_said_to_be(
         clock(1.5)
         assert keys.find("first")
         assert not keys.find("second")
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("LATTEMIX_API_KEYS_FILE")
-    assert said.endswith("The keys that were read before stay in force.")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("LATTEMIX_API_KEYS_FILE")
+    assert message.endswith("The keys read before stay valid.")
     file.write_text("second\n")
     clock(1.5)
     assert keys.find("second")
     assert not keys.find("first")
 
 
-def test_key_file_is_read_again_after_a_failed_read(
+def test_reads_the_file_again_after_a_failed_read(
     tmp_path: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "keys"
@@ -327,30 +326,30 @@ def test_key_file_is_read_again_after_a_failed_read(
     assert not keys.find("first")
 
 
-def test_a_key_may_ask_only_so_often(clock: Callable[[float], None]) -> None:
+def test_rejects_with_429_above_the_key_rate(clock: Callable[[float], None]) -> None:
     app = RequireKey(PlainTextResponse("inside"), Keys(["first", "second"]), rate=0.5)
     client = TestClient(app)
 
-    def ask(key: str) -> httpx.Response:
+    def get(key: str) -> httpx.Response:
         return client.get("/info", headers=bearer(key))
 
-    assert [ask("first").status_code for _ in range(6)] == [200] * 5 + [429]
-    refusal = ask("first")
-    assert refusal.headers["retry-after"] == "2"
-    message = "This key has asked more often than LATTEMIX_KEY_RATE allows: try again in 2 s."
-    assert refusal.json() == {"error": message, "error_type": "Overloaded"}
-    assert ask("second").status_code == 200, "another key has its own"
+    assert [get("first").status_code for _ in range(6)] == [200] * 5 + [429]
+    response = get("first")
+    assert response.headers["retry-after"] == "2"
+    message = "This key exceeds the requests per second of LATTEMIX_KEY_RATE: retry in 2 s."
+    assert response.json() == {"error": message, "error_type": "Overloaded"}
+    assert get("second").status_code == 200, "each key has its own limit"
     assert client.get("/health").status_code == 200
     clock(2)
-    assert [ask("first").status_code for _ in range(2)] == [200, 429]
+    assert [get("first").status_code for _ in range(2)] == [200, 429]
     clock(1000)
-    assert [ask("first").status_code for _ in range(6)] == [200] * 5 + [429]
+    assert [get("first").status_code for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_a_refused_key_costs_nobody_anything(clock: Callable[[float], None]) -> None:
+def test_invalid_keys_take_no_memory(clock: Callable[[float], None]) -> None:
     app = RequireKey(PlainTextResponse("inside"), Keys(["first"]), rate=0.1)
     client = TestClient(app)
     for number in range(50):
         assert client.get("/info", headers=bearer(f"wrong{number}")).status_code == 401
-    assert not app.rate._left
+    assert not app.limiter._buckets
     assert client.get("/info", headers=bearer("first")).status_code == 200

@@ -1,29 +1,29 @@
-"""The API against its own documentation, with generated requests, good and bad."""
+"""The API against its OpenAPI document, with generated valid and invalid requests."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-# A text of blanks, or too long a one, is a string to a schema: hence 400 and 413.
+# Blank and too long texts are valid strings to a schema: hence 400 and 413.
 CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "413"]
 
 [[operations]]
-include-path = "/embed"  # which options go together is not in the schema
+include-path = "/embed"  # the schema cannot say which options go together
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "413", "422"]
 
 [[operations]]
 include-path = "/v1/embeddings"
-checks.positive_data_acceptance.enabled = false  # which `dimensions` fit depends on the model
+checks.positive_data_acceptance.enabled = false  # the valid `dimensions` depend on the model
 
 [[operations]]
 include-path = "/latents/{dim}/{class}"
-checks.positive_data_acceptance.enabled = false  # and so do which there are
+checks.positive_data_acceptance.enabled = false  # and so do the classes
 """
 
 
-def test_every_answer_is_a_documented_one(server: str, tmp_path: Path) -> None:
+def test_every_response_is_documented(server: str, tmp_path: Path) -> None:
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
     st = Path(sys.executable).parent / "st"

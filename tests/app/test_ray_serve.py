@@ -1,4 +1,4 @@
-"""The service as Ray Serve runs it, on a real, small cluster."""
+"""The service on Ray Serve, on a small local cluster."""
 
 import socket
 from importlib import import_module
@@ -17,7 +17,7 @@ CONFIG = Path(__file__).parents[2] / "deploy/ray/serve.yaml"
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_it_answers_as_it_does_anywhere(store: Store) -> None:
+def test_serves_requests(store: Store) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -27,21 +27,21 @@ def test_it_answers_as_it_does_anywhere(store: Store) -> None:
     try:
         serve.run(LatteMix.options(ray_actor_options=actor).bind(), name="lattemix")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            answer = client.post("/similarity", json={"pairs": [["a dog", "a dog"]]})
-            assert answer.json()["similarities"][0]["cosine"] == pytest.approx(1)
+            response = client.post("/similarity", json={"pairs": [["a dog", "a dog"]]})
+            assert response.json()["similarities"][0]["cosine"] == pytest.approx(1)
             assert failure(client.post("/embed", json={"inputs": " "}))[:2] == (400, "Empty")
             assert client.get("/ready").status_code == 200
         (deployment,) = serve.status().applications["lattemix"].deployments
-        assert deployment == configured()["deployments"][0]["name"]
+        assert deployment == configuration()["deployments"][0]["name"]
     finally:
         serve.shutdown()
 
 
-def configured() -> dict[str, list[dict[str, str]]]:
+def configuration() -> dict[str, list[dict[str, str]]]:
     (application,) = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))["applications"]
     return dict(application)
 
 
-def test_the_configuration_names_what_is_there() -> None:
-    module, _, name = str(configured()["import_path"]).partition(":")
+def test_configuration_imports_the_application() -> None:
+    module, _, name = str(configuration()["import_path"]).partition(":")
     assert isinstance(getattr(import_module(module), name), serve.Application)

@@ -14,7 +14,7 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "expected", "says"),
+    ("path", "body", "expected", "text"),
     [
         ("/similarity", {"pairs": []}, (400, "Empty"), "pairs is empty"),
         (
@@ -41,7 +41,12 @@ JSON = {"content-type": "application/json"}
             (413, "TooLarge"),
             "inputs[1] has 501 characters, more than the 500 of LATTEMIX_MAX_CHARACTERS",
         ),
-        ("/similarity", {"pairs": "a"}, (422, "Validation"), "pairs: Input should be a valid list"),
+        (
+            "/similarity",
+            {"pairs": "a"},
+            (422, "Validation"),
+            "pairs: Input should be a valid list",
+        ),
         (
             "/similarity",
             {"pairs": [["a"]]},
@@ -82,57 +87,58 @@ JSON = {"content-type": "application/json"}
         ),
     ],
 )
-def test_bad_input_gets_its_code_and_a_sentence(
-    client: TestClient, path: str, body: object, expected: tuple[int, str], says: str
+def test_rejects_invalid_input(
+    client: TestClient, path: str, body: object, expected: tuple[int, str], text: str
 ) -> None:
     status, kind, message = failure(client.post(path, json=body))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"inputs": "\\ud800"}'])
-def test_a_body_that_is_no_text(client: TestClient, content: bytes) -> None:
+def test_rejects_invalid_json(client: TestClient, content: bytes) -> None:
     response = client.post("/embed", content=content, headers=JSON)
     assert failure(response)[:2] == (422, "Validation")
     assert client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "text"),
     [
         (b'{"inputs": "a", "\\ud800": 1}', "A field name holds a lone surrogate"),
         (b'{"inputs": {"\\ud800": 1}}', "inputs: holds a lone surrogate"),
+        (b'{"pairs": [["a", "\\ud800"]]}', "pairs[0][1]: holds a lone surrogate"),
         (b'{"pairs": [["a", "b"]], "metrics": ["\\ud800"]}', "metrics[0]: holds a lone surrogate"),
     ],
 )
-def test_names_a_lone_surrogate_wherever_it_is(
-    client: TestClient, content: bytes, says: str
+def test_names_the_field_with_a_lone_surrogate(
+    client: TestClient, content: bytes, text: str
 ) -> None:
     status, kind, message = failure(client.post("/similarity", content=content, headers=JSON))
     assert (status, kind) == (422, "Validation")
-    assert message.startswith(says)
+    assert message.startswith(text)
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\u200b\u200d", "שלום", "🙂", "\u202etxt"])
-def test_odd_but_real_text_is_answered(client: TestClient, text: str) -> None:
+def test_encodes_unusual_characters(client: TestClient, text: str) -> None:
     response = client.post("/embed", json={"inputs": text})
     assert response.status_code == 200
     assert np.isfinite(response.json()["embeddings"]).all()
 
 
-def test_a_form_is_told_what_to_send(client: TestClient) -> None:
+def test_rejects_form_data(client: TestClient) -> None:
     message = failure(client.post("/embed", data={"inputs": "a"}))[2]
     assert message.endswith("sent with content-type: application/json.")
 
 
-def test_unknown_places_and_methods(client: TestClient) -> None:
+def test_rejects_unknown_paths_and_methods(client: TestClient) -> None:
     assert failure(client.get("/nowhere"))[:2] == (404, "NotFound")
     response = client.get("/similarity")
     assert failure(response)[:2] == (405, "MethodNotAllowed")
     assert response.headers["allow"] == "POST"
 
 
-def test_a_failing_model_is_the_backends_fault(
+def test_failing_model_gives_424(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(self: Encoder, batch: list[object], alone: bool) -> None:
@@ -147,7 +153,7 @@ def test_a_failing_model_is_the_backends_fault(
     assert failure(client.get("/ready"))[:2] == (503, "Unhealthy")
 
 
-def test_a_fault_of_our_own_has_the_same_shape(
+def test_internal_error_has_the_same_shape(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(client.app.state, "service")  # type: ignore[attr-defined]
@@ -156,7 +162,7 @@ def test_a_fault_of_our_own_has_the_same_shape(
     assert response.headers["x-request-id"] == "mine"
 
 
-def test_a_model_without_a_centre_refuses_the_centred_metric(client: TestClient) -> None:
+def test_rejects_the_centred_metric_without_a_centre(client: TestClient) -> None:
     client.app.state.service.engine.encoder.centre = None  # type: ignore[attr-defined]
     assert "centred" not in client.get("/info").json()["metrics"]
     for path, request in {
@@ -171,15 +177,15 @@ def test_a_model_without_a_centre_refuses_the_centred_metric(client: TestClient)
         assert message.startswith("Metric 'centred' needs a model that carries a centre")
 
 
-def test_keys_are_asked_for_everywhere_but_at_the_probes(settings: Settings) -> None:
+def test_all_endpoints_but_probes_and_docs_need_a_key(settings: Settings) -> None:
     keyed = settings.model_copy(update={"api_keys": (SecretStr("s3cret"), SecretStr("other"))})
     with TestClient(create_app(keyed)) as client:
         for path in ("/health", "/ready", "/metrics", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 200
         assert failure(client.get("/info"))[:2] == (401, "Unauthorized")
-        refused = client.post("/embed", json={"inputs": "a"})
-        assert failure(refused)[:2] == (401, "Unauthorized")
-        assert refused.headers["www-authenticate"] == "Bearer"
+        rejected = client.post("/embed", json={"inputs": "a"})
+        assert failure(rejected)[:2] == (401, "Unauthorized")
+        assert rejected.headers["www-authenticate"] == "Bearer"
         for key in ("s3cret", "other"):
             headers = {"authorization": f"Bearer {key}"}
             assert client.post("/embed", json={"inputs": "a"}, headers=headers).status_code == 200
@@ -187,22 +193,24 @@ def test_keys_are_asked_for_everywhere_but_at_the_probes(settings: Settings) -> 
         assert 'lattemix_rejected_total{reason="Unauthorized"} 2.0' in client.get("/metrics").text
 
 
-def test_other_sites_may_call_only_where_they_are_let(settings: Settings) -> None:
-    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+def test_cors_allows_only_the_configured_origins(settings: Settings) -> None:
+    preflight = {"origin": "https://a.example", "access-control-request-method": "POST"}
     with TestClient(create_app(settings)) as client:
-        assert "access-control-allow-origin" not in client.options("/embed", headers=asked).headers
-    open_to_a = settings.model_copy(
+        assert (
+            "access-control-allow-origin" not in client.options("/embed", headers=preflight).headers
+        )
+    allowed = settings.model_copy(
         update={"cors_origins": ("https://a.example",), "api_keys": (SecretStr("k"),)}
     )
-    with TestClient(create_app(open_to_a)) as client:
-        preflight = client.options("/embed", headers=asked)
-        assert preflight.status_code == 200
-        assert preflight.headers["access-control-allow-origin"] == "https://a.example"
-        elsewhere = client.options("/embed", headers=asked | {"origin": "https://b.example"})
-        assert "access-control-allow-origin" not in elsewhere.headers
+    with TestClient(create_app(allowed)) as client:
+        response = client.options("/embed", headers=preflight)
+        assert response.status_code == 200
+        assert response.headers["access-control-allow-origin"] == "https://a.example"
+        other = client.options("/embed", headers=preflight | {"origin": "https://b.example"})
+        assert "access-control-allow-origin" not in other.headers
 
 
-def test_answers_say_what_they_took(client: TestClient) -> None:
+def test_responses_report_times_and_tokens(client: TestClient) -> None:
     request = {"inputs": ["a man is eating", "dog " * 20]}
     headers = client.post("/embed", json=request, headers={"x-request-id": "abc"}).headers
     assert headers["x-request-id"] == "abc"
@@ -210,11 +218,11 @@ def test_answers_say_what_they_took(client: TestClient) -> None:
     assert 0 < sum(times) <= float(headers["x-total-time"])
     assert (headers["x-compute-tokens"], headers["x-truncated-inputs"]) == ("22", "1")
     again = client.post("/embed", json=request).headers
-    assert again["x-compute-tokens"] == "0"  # remembered
+    assert again["x-compute-tokens"] == "0"  # cached
     assert again["x-request-id"] != "abc"
 
 
-def test_no_sentence_and_no_key_is_logged(
+def test_logs_neither_sentences_nor_keys(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     keyed = settings.model_copy(update={"api_keys": (SecretStr("s3cret"),)})
@@ -230,7 +238,7 @@ def test_no_sentence_and_no_key_is_logged(
         assert not any(secret in str(line) for line in lines)
 
 
-def test_the_pages_of_documentation_fetch_nothing_from_others(client: TestClient) -> None:
+def test_docs_load_nothing_from_other_hosts(client: TestClient) -> None:
     page = client.get("/docs").text
     sources = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert sources
@@ -238,11 +246,19 @@ def test_the_pages_of_documentation_fetch_nothing_from_others(client: TestClient
         assert client.get(source).status_code == 200
 
 
-def test_the_openapi_document_names_every_error(client: TestClient) -> None:
+def test_openapi_documents_every_error(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    asked = {"/similarity", "/embed", "/v1/embeddings", "/rank", "/rerank", "/matrix", "/explain"}
-    told = {"/health", "/ready", "/info", "/metrics", "/latents/{dim}/{class}"}
-    assert set(paths) == asked | told
-    for path in asked:
+    model_paths = {
+        "/similarity",
+        "/embed",
+        "/v1/embeddings",
+        "/rank",
+        "/rerank",
+        "/matrix",
+        "/explain",
+    }
+    other_paths = {"/health", "/ready", "/info", "/metrics", "/latents/{dim}/{class}"}
+    assert set(paths) == model_paths | other_paths
+    for path in model_paths:
         codes = {"200", "400", "401", "408", "413", "422", "424", "429", "503", "504"}
         assert set(paths[path]["post"]["responses"]) == codes

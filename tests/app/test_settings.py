@@ -6,7 +6,7 @@ from app.settings import Settings, load_settings
 from model_store import LatteMixError
 
 
-def test_lists_are_spelt_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_comma_separated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATTEMIX_API_KEYS", "one, two,")
     monkeypatch.setenv("LATTEMIX_CORS_ORIGINS", "https://a.example,*")
     settings = load_settings()
@@ -26,7 +26,7 @@ def test_empty_key_list_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str, 
     )
 
 
-def test_other_settings_that_are_empty_have_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_variables_mean_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PORT", "API_KEYS_FILE", "CORS_ORIGINS", "STORE", "LOG_LEVEL"):
         monkeypatch.setenv(f"LATTEMIX_{name}", "")
     assert load_settings() == Settings()
@@ -46,7 +46,7 @@ def test_key_rate_without_keys_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_
     assert load_settings().key_rate == 0
 
 
-def test_keys_are_not_shown() -> None:
+def test_repr_and_errors_show_no_key() -> None:
     settings = load_settings(api_keys="s3cret")
     assert "s3cret" not in f"{settings!r} {settings}"
     with pytest.raises(LatteMixError) as caught:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.keys import OPEN
+from app.keys import PUBLIC_PATHS
 from app.observe.metrics import Metrics
 from app.routes import status
 from app.settings import Settings, load_settings
@@ -117,7 +117,7 @@ def test_probes_and_prometheus_ask_for_paths_the_service_leaves_open() -> None:
     assert paths == ["/health", "/health", "/ready"]
     paths += values(read("components/podmonitor/podmonitor.yaml"), "path")
     paths += values(DEPLOYMENT, "prometheus.io/path")
-    assert set(paths) <= {route.path for route in status.probes.routes} & OPEN
+    assert set(paths) <= {route.path for route in status.probes.routes} & PUBLIC_PATHS
 
 
 def test_ports_lead_to_the_one_that_is_served() -> None:

@@ -1,4 +1,4 @@
-"""Servers to be mistreated, and what they say of themselves afterwards."""
+"""Servers in a thread, raw HTTP requests and metrics, for the reliability tests."""
 
 import socket
 import threading
@@ -11,29 +11,29 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.run import _bind, _listen, _Server
+from app.run import Server, _bind, _listen
 from app.server import create_app
 from app.settings import Settings
 from model_store import Store
 from tests.app.engine.conftest import engine, gated  # noqa: F401
 
-PATIENCE = 30  # seconds for what should be a moment: only a hang takes so long
+PATIENCE = 30  # seconds; only a hang takes so long
 
 PAIR = {"pairs": [["a dog is running outside", "the dog runs in the park"]]}
 
 
 @pytest.fixture
 def open_settings(store: Store) -> Settings:
-    """Of a server on a port of its own, which stops at once."""
+    """Settings of a server on a free port, without a drain."""
     return Settings(store=store.root, model="tiny", port=0, drain_seconds=0)
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[tuple[_Server, str]]:
-    """A server in a thread, whose insides can be reached, and its URL once it listens."""
+def serve_in_thread(settings: Settings) -> Iterator[tuple[Server, str]]:
+    """Run a server in a thread; yield it and its URL."""
     listener = _bind(settings)
     _listen(listener, settings)
-    server = _Server(create_app(settings), settings)
+    server = Server(create_app(settings), settings)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -46,30 +46,30 @@ def served(settings: Settings) -> Iterator[tuple[_Server, str]]:
 
 
 def eventually(condition: Callable[[], Any]) -> Any:
-    """What the condition gives, once it gives something."""
+    """Return the first true value of the condition."""
     end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end, "It never came true."
+    while not (value := condition()):
+        assert time.monotonic() < end, "The condition never became true."
         time.sleep(0.01)
-    return found
+    return value
 
 
-class Counted(dict[tuple[str, ...], float]):
-    """What `/metrics` says: the value of each name and its labels."""
+class MetricValues(dict[tuple[str, ...], float]):
+    """Values of `/metrics` by name and labels."""
 
     def total(self, name: str, *labels: str) -> float:
-        """The sum of a metric over everything that has these labels."""
+        """Return the sum of a metric over all samples with these labels."""
         return sum(
             value
-            for (found, *others), value in self.items()
-            if found == name and set(labels) <= set(others)
+            for (sample, *sample_labels), value in self.items()
+            if sample == name and set(labels) <= set(sample_labels)
         )
 
 
-def counted(url: str) -> Counted:
-    """What the server has counted until now."""
+def metric_values(url: str) -> MetricValues:
+    """Return the current metrics of a server."""
     families = text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=PATIENCE).text)
-    return Counted(
+    return MetricValues(
         {
             (sample.name, *sample.labels.values()): sample.value
             for family in families
@@ -78,22 +78,22 @@ def counted(url: str) -> Counted:
     )
 
 
-def similar(url: str, metric: str = "cosine") -> float:
-    """The similarity of `PAIR`, asked for on a connection of its own."""
-    answer = httpx.post(f"{url}/similarity", json=PAIR | {"metrics": [metric]}, timeout=PATIENCE)
-    assert answer.status_code == 200, answer.text
-    found: float = answer.json()["similarities"][0][metric]
-    return found
+def post_similarity(url: str, metric: str = "cosine") -> float:
+    """Return the similarity of `PAIR`, requested on a new connection."""
+    response = httpx.post(f"{url}/similarity", json=PAIR | {"metrics": [metric]}, timeout=PATIENCE)
+    assert response.status_code == 200, response.text
+    score: float = response.json()["similarities"][0][metric]
+    return score
 
 
 def connect(url: str) -> socket.socket:
-    """A bare connection to a server."""
+    """Return a TCP connection to a server."""
     address = httpx.URL(url)
     return socket.create_connection((address.host, address.port or 80), timeout=PATIENCE)
 
 
-def posted(path: str, body: bytes, length: int | None = None) -> bytes:
-    """A request as it goes over the wire; `length` is what its headers claim."""
+def raw_post(path: str, body: bytes, length: int | None = None) -> bytes:
+    """Return the bytes of a request; `length` overrides its content-length."""
     return (
         f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body) if length is None else length}\r\n\r\n"

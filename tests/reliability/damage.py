@@ -1,4 +1,4 @@
-"""Files that were right once: bytes that were changed, and JSON whose parts were."""
+"""Strategies for damaged files: changed bytes and changed JSON values."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ class Edit(NamedTuple):
     """A change to bytes."""
 
     how: str
-    place: int  # modulo what there is
+    position: int  # modulo the length
     content: bytes
 
 
@@ -28,8 +28,8 @@ byte_edits = st.lists(
 
 
 def damage(content: bytes, edits: list[Edit]) -> bytes:
-    for how, place, new in edits:
-        at = place % (len(content) + 1)
+    for how, position, new in edits:
+        at = position % (len(content) + 1)
         before, after = content[:at], content[at:]
         match how:
             case "overwrite":
@@ -48,7 +48,7 @@ def damage(content: bytes, edits: list[Edit]) -> bytes:
 
 
 class JsonEdit(NamedTuple):
-    """A change to a part of a JSON value, which is found by going down as the path says."""
+    """A change to a nested value of a JSON document."""
 
     how: str
     path: list[int]
@@ -86,33 +86,33 @@ json_edits = st.lists(
 def rebuild(value: Any, edits: list[JsonEdit]) -> Any:
     value = copy.deepcopy(value)
     for edit in edits:
-        holder, key = _find(value, edit.path)
-        if holder is None:
+        container, key = _locate(value, edit.path)
+        if container is None:
             value = edit.value
         elif edit.how == "remove":
-            del holder[key]
-        elif edit.how == "rename" and isinstance(holder, dict):
-            holder[edit.key] = holder.pop(key)
-        elif edit.how == "add" and isinstance(holder, dict):
-            holder[edit.key] = copy.deepcopy(holder[key])
+            del container[key]
+        elif edit.how == "rename" and isinstance(container, dict):
+            container[edit.key] = container.pop(key)
+        elif edit.how == "add" and isinstance(container, dict):
+            container[edit.key] = copy.deepcopy(container[key])
         elif edit.how == "add":
-            holder.append(edit.value)
+            container.append(edit.value)
         else:
-            holder[key] = edit.value
+            container[key] = edit.value
     return value
 
 
-def _find(value: Any, path: list[int]) -> tuple[Any, Any]:
-    """The holder of a part and its place there; None and None if there is nothing to hold any."""
-    holder: Any = None
+def _locate(value: Any, path: list[int]) -> tuple[Any, Any]:
+    """Return the container at a path and the key in it, or None and None for an empty document."""
+    container: Any = None
     key: Any = None
     for step in path:
         if not isinstance(value, dict | list) or not value:
             break
-        holder = value
+        container = value
         key = [*value][step % len(value)] if isinstance(value, dict) else step % len(value)
-        value = holder[key]
-    return holder, key
+        value = container[key]
+    return container, key
 
 
 def as_bytes(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Two hundred clients at once, of a real server, some of which leave."""
+"""A hundred concurrent clients of a server process, some of which disconnect."""
 
 import asyncio
 import json
@@ -7,82 +7,85 @@ from collections import Counter
 from typing import Any
 
 import httpx
-from lattemix.client.local import Local
 
 from app.settings import Settings
 from model_store import Store
 from tests.app.conftest import serving
-from tests.reliability.conftest import PATIENCE, counted, eventually, posted
-from tests.reliability.questions import Question, questions, same
+from tests.reliability.conftest import PATIENCE, eventually, metric_values, raw_post
+from tests.reliability.random_requests import ApiRequest, random_requests, same
+from tests.transport import AppTransport
 
-CLIENTS, EACH = 200, 4  # questions, one after the other
-LEAVING = 40  # clients, in the midst of their second question
-
-
-async def asked_alone(settings: Settings, asked: list[Question]) -> list[Any]:
-    """What each is answered if there is nothing else, and nothing is remembered."""
-    transport = Local(settings.model_copy(update={"cache_bytes": 0}))
-    async with httpx.AsyncClient(transport=transport, base_url="http://alone") as client:
-        return [await question.ask(client, str(number)) for number, question in enumerate(asked)]
+CLIENTS, REQUESTS_PER_CLIENT = 100, 3
+DISCONNECTING = 20  # clients that disconnect during their second request
 
 
-async def leave(url: str, question: Question, seconds: float) -> None:
-    """Ask, and be gone after a while, whether or not there was an answer."""
+async def send_one_by_one(settings: Settings, requests: list[ApiRequest]) -> list[Any]:
+    """Return the responses without concurrency and cache."""
+    transport = AppTransport(settings.model_copy(update={"cache_bytes": 0}))
+    async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+        return [await request.send(client, str(i)) for i, request in enumerate(requests)]
+
+
+async def send_and_disconnect(url: str, request: ApiRequest, seconds: float) -> None:
+    """Disconnect after some seconds, with or without a response."""
     address = httpx.URL(url)
     _, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(posted(question.path, json.dumps(question.body).encode()))
+    writer.write(raw_post(request.path, json.dumps(request.body).encode()))
     await writer.drain()
     await asyncio.sleep(seconds)
     writer.close()
 
 
-async def asked_together(url: str, asked: list[Question], chance: random.Random) -> dict[int, Any]:
-    """The answers by question, without those that nobody waited for."""
-    answers: dict[int, Any] = {}
+async def send_concurrently(
+    url: str, requests: list[ApiRequest], rng: random.Random
+) -> dict[int, Any]:
+    """Return the responses by request, without those of disconnected clients."""
+    responses: dict[int, Any] = {}
 
-    async def ask_all(number: int, client: httpx.AsyncClient) -> None:
-        for place in range(number * EACH, (number + 1) * EACH):
-            if number < LEAVING and place % EACH == 1:
-                await leave(url, asked[place], chance.choice([0, 0.01, 0.1, 1.2]))
+    async def run_client(number: int, client: httpx.AsyncClient) -> None:
+        for i in range(number * REQUESTS_PER_CLIENT, (number + 1) * REQUESTS_PER_CLIENT):
+            if number < DISCONNECTING and i % REQUESTS_PER_CLIENT == 1:
+                await send_and_disconnect(url, requests[i], rng.choice([0, 0.01, 0.1, 1.2]))
             else:
-                answers[place] = await asked[place].ask(client, f"question-{place}")
+                responses[i] = await requests[i].send(client, f"request-{i}")
 
-    # A connection for every question: one that is kept alive may be closed as it is used again.
+    # A connection per request: the server may close a kept-alive one as it is used again.
     limits = httpx.Limits(max_connections=CLIENTS, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        await asyncio.gather(*(ask_all(number, client) for number in range(CLIENTS)))
-    return answers
+        await asyncio.gather(*(run_client(number, client) for number in range(CLIENTS)))
+    return responses
 
 
-def test_everyone_gets_their_own_answer_and_all_are_counted(store: Store) -> None:
-    chance = random.Random(11)
-    asked = questions(CLIENTS * EACH, chance)
+def test_concurrent_responses_are_correct_and_counted(store: Store) -> None:
+    rng = random.Random(11)
+    requests = random_requests(CLIENTS * REQUESTS_PER_CLIENT, rng)
     settings = Settings(store=store.root, model="tiny")
-    expected = asyncio.run(asked_alone(settings, asked))
-    # Room for few: what is remembered is forgotten again all the time.
-    patient = {"LATTEMIX_CACHE_BYTES": "20000", "LATTEMIX_MAX_WAIT_SECONDS": "60"}
-    with serving(store, **patient) as (_, url):
-        answers = asyncio.run(asked_together(url, asked, chance))
-        assert len(answers) == CLIENTS * EACH - LEAVING
-        wrong = [asked[place] for place in answers if not same(answers[place], expected[place])]
-        assert wrong == []
-        eventually(lambda: counted(url).total("lattemix_requests_total", "POST") >= len(asked))
-        found = counted(url)
-    by_path = Counter(question.path for question in asked)
-    answered = Counter(asked[place].path for place in answers)
-    for path, count in by_path.items():
-        requests = {
-            status: found.total("lattemix_requests_total", path, "POST", status)
+    expected = asyncio.run(send_one_by_one(settings, requests))
+    # A small cache, which evicts all the time.
+    environment = {"LATTEMIX_CACHE_BYTES": "20000", "LATTEMIX_MAX_WAIT_SECONDS": "60"}
+    with serving(store, **environment) as (_, url):
+        responses = asyncio.run(send_concurrently(url, requests, rng))
+        assert len(responses) == len(requests) - DISCONNECTING
+        assert [requests[i] for i in responses if not same(responses[i], expected[i])] == []
+        eventually(
+            lambda: metric_values(url).total("lattemix_requests_total", "POST") >= len(requests)
+        )
+        values = metric_values(url)
+    sent = Counter(request.path for request in requests)
+    completed = Counter(requests[i].path for i in responses)
+    for path, count in sent.items():
+        by_status = {
+            status: values.total("lattemix_requests_total", path, "POST", status)
             for status in ("200", "499")
         }
-        assert sum(requests.values()) == count
-        assert requests["200"] >= answered[path]  # some of those who left had been answered
-    assert found.total("lattemix_requests_total", "POST") == len(asked)  # with no other status
-    sentences = found.total("lattemix_sentences_total")
-    kept = sum(asked[place].sentences for place in answers)
-    assert kept <= sentences <= sum(question.sentences for question in asked)
-    assert sentences == found.total("lattemix_cache_hits_total") + found.total(
+        assert sum(by_status.values()) == count
+        assert by_status["200"] >= completed[path]  # some clients left after the response
+    assert values.total("lattemix_requests_total", "POST") == len(requests)  # no other status
+    sentences = values.total("lattemix_sentences_total")
+    minimum = sum(requests[i].sentences for i in responses)
+    assert minimum <= sentences <= sum(request.sentences for request in requests)
+    assert sentences == values.total("lattemix_cache_hits_total") + values.total(
         "lattemix_cache_misses_total"
     )
-    assert found.total("lattemix_queue_sentences") == found.total("lattemix_queue_tokens") == 0
-    assert found.total("lattemix_rejected_total") == 0
+    assert values.total("lattemix_queue_sentences") == values.total("lattemix_queue_tokens") == 0
+    assert values.total("lattemix_rejected_total") == 0

@@ -1,4 +1,4 @@
-"""The same in, the same out: after a restart, on other threads, in another process or directory."""
+"""Equal inputs give equal outputs: after a restart, with other threads, in another process."""
 
 import hashlib
 import os
@@ -44,35 +44,35 @@ print(hashlib.sha256(mixtures.tobytes()).hexdigest())
 """
 
 
-def elsewhere(program: str, *arguments: object, seed: int = 0) -> str:
-    """What a program prints in a process of its own, whose sets and dicts hash otherwise."""
+def run_program(program: str, *arguments: object, seed: int = 0) -> str:
+    """Return the output of a program in another process, with another hash seed."""
     root = str(Path(training.__file__).parent.parent)
     environment = os.environ | {"PYTHONPATH": root, "PYTHONHASHSEED": str(seed)}
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    outcome = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 0, outcome.stderr
-    return outcome.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "sif"])
-def test_a_head_does_not_depend_on_where_its_vectors_are_kept(
+def test_head_does_not_depend_on_the_cache_directory(
     checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, weighting: str
 ) -> None:
-    chosen = Recipe.model_validate(recipe.model_dump() | {"token_weighting": weighting})
+    weighted = Recipe.model_validate(recipe.model_dump() | {"token_weighting": weighting})
     for name in ("first", "second"):
         corpus = prepare(SENTENCES, tmp_path / name / "corpus")
         cache = VectorCache(tmp_path / name / "cache")
-        encoded = EncodedCorpus(load(checkpoint, chosen.max_tokens), corpus, cache)
-        make_head(encoded, chosen, "x", progress=False).save(tmp_path / name / "head")
+        encoded = EncodedCorpus(load(checkpoint, weighted.max_tokens), corpus, cache)
+        make_head(encoded, weighted, "x", progress=False).save(tmp_path / name / "head")
     for file in ("head.safetensors", "head.json"):
         first, second = (sha256_of(tmp_path / name / "head" / file) for name in ("first", "second"))
         assert first == second
 
 
-def test_vectors_that_were_kept_train_the_same_head(
+def test_cached_vectors_train_the_same_head(
     checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """The second run reads what the first has computed."""
+    """The second run reads the vectors that the first has cached."""
     corpus, cache = prepare(SENTENCES, tmp_path / "corpus"), VectorCache(tmp_path / "cache")
     for name in ("cold", "warm"):
         encoded = EncodedCorpus(load(checkpoint, recipe.max_tokens), corpus, cache)
@@ -82,41 +82,41 @@ def test_vectors_that_were_kept_train_the_same_head(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_an_export_gives_the_same_files_every_time(
+def test_assembly_is_reproducible(
     head_directory: Path, backbone: Path, tmp_path: Path, precision: str
 ) -> None:
-    made = []
+    manifests = []
     for name in ("first", "second"):
         (artifact,) = assemble(
             head_directory, Store(tmp_path / name), "tiny", str(backbone), precisions=[precision]
         )
-        made.append(artifact.manifest)
-    first, second = made
+        manifests.append(artifact.manifest)
+    first, second = manifests
     assert first.files == second.files
     assert first.model_copy(update={"created": second.created}) == second
 
 
-def test_an_export_in_another_process_gives_the_same_files(
+def test_assembly_in_another_process_is_identical(
     artifact: Artifact, head_directory: Path, backbone: Path, tmp_path: Path
 ) -> None:
-    elsewhere(EXPORT, head_directory, tmp_path, backbone, seed=1)
+    run_program(EXPORT, head_directory, tmp_path, backbone, seed=1)
     assert Store(tmp_path).open("tiny").manifest.files == artifact.manifest.files
 
 
-def test_a_restart_does_not_change_a_bit(store: Store, artifact: Artifact) -> None:
+def test_mixtures_are_identical_after_a_restart(store: Store, artifact: Artifact) -> None:
     first = Encoder(artifact, provider="cpu", threads=1).encode(TEXTS).mixtures
     second = Encoder(artifact, provider="cpu", threads=1).encode(TEXTS).mixtures
     np.testing.assert_array_equal(first, second)
-    digest = elsewhere(ENCODE, store.root, *TEXTS, seed=3).strip()
+    digest = run_program(ENCODE, store.root, *TEXTS, seed=3).strip()
     assert digest == hashlib.sha256(first.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
 @pytest.mark.parametrize("budget", [0, 1, 1000])
-def test_neither_threads_nor_batches_change_an_answer(
+def test_threads_and_batches_do_not_change_mixtures(
     encoder: Encoder, artifact: Artifact, threads: int, budget: int
 ) -> None:
-    other = Encoder(artifact, provider="cpu", threads=threads, token_budget=budget)
-    expected, found = encoder.encode(TEXTS), other.encode(TEXTS)
-    np.testing.assert_allclose(found.mixtures, expected.mixtures, rtol=0, atol=1e-6)
-    assert (found.tokens, found.truncated) == (expected.tokens, expected.truncated)
+    configured = Encoder(artifact, provider="cpu", threads=threads, token_budget=budget)
+    expected, actual = encoder.encode(TEXTS), configured.encode(TEXTS)
+    np.testing.assert_allclose(actual.mixtures, expected.mixtures, rtol=0, atol=1e-6)
+    assert (actual.tokens, actual.truncated) == (expected.tokens, expected.truncated)

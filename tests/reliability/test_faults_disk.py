@@ -1,4 +1,4 @@
-"""A disk that is full while a model is published."""
+"""A full disk while a model is published."""
 
 import errno
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from lattemix.encoder import Encoder
 from model_store import Artifact, Store, StoreError
 
-# The system itself refuses to let a file grow beyond the limit; it signals that, too.
+# The system rejects writes beyond the limit with an error and a signal, which is ignored.
 PUBLISHER = """
 import resource, shutil, signal, sys
 from pathlib import Path
@@ -30,29 +30,29 @@ except StoreError as error:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    found = (path for path in root.rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
-def works(store: Store) -> None:
-    found = Encoder(store.open("tiny"), provider="cpu").encode(["a dog"])
-    assert found.mixtures.sum() > 0
+def check_model(store: Store) -> None:
+    encoding = Encoder(store.open("tiny"), provider="cpu").encode(["a dog"])
+    assert encoding.mixtures.sum() > 0
 
 
 @pytest.mark.parametrize("limit", [0, 1_000, 20_000], ids=lambda limit: f"{limit} bytes")
-def test_a_file_that_cannot_grow_leaves_the_old_model(
+def test_file_size_limit_keeps_the_old_model(
     private_store: Store, artifact: Artifact, limit: int
 ) -> None:
     before = files(private_store.root)
     assert limit < max(map(len, before.values()))
     command = [sys.executable, "-c", PUBLISHER, str(artifact.path), str(private_store.root)]
-    ended = subprocess.run([*command, str(limit)], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1
-    said = f"StoreError: Cannot write to the model store {private_store.root}: File too large."
-    assert ended.stderr.startswith(said)
-    assert "LATTEMIX_STORE" in ended.stderr
+    process = subprocess.run([*command, str(limit)], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1
+    message = f"StoreError: Cannot write to the model store {private_store.root}: File too large."
+    assert process.stderr.startswith(message)
+    assert "LATTEMIX_STORE" in process.stderr
     assert files(private_store.root) == before
-    works(private_store)
+    check_model(private_store)
 
 
 def publish(store: Store, artifact: Artifact) -> None:
@@ -63,25 +63,25 @@ def publish(store: Store, artifact: Artifact) -> None:
 
 @pytest.mark.parametrize("step", ["os.fsync", "shutil.copyfile"])
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_full_disk_at_any_step_leaves_the_old_model(
+def test_full_disk_at_any_step_keeps_the_old_model(
     private_store: Store,
     artifact: Artifact,
     monkeypatch: pytest.MonkeyPatch,
     step: str,
     count: int,
 ) -> None:
-    """Some disks say that they are full only when what was written is flushed."""
-    before, left = files(private_store.root), iter(range(count))
+    """Some disks report that they are full only when data is flushed."""
+    before, successes = files(private_store.root), iter(range(count))
 
-    def full(*arguments: object) -> None:
-        if next(left, None) is None:
+    def fail(*arguments: object) -> None:
+        if next(successes, None) is None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(step, full)
+    monkeypatch.setattr(step, fail)
     with pytest.raises(StoreError, match="No space left on device"):
         publish(private_store, artifact)
     monkeypatch.undo()
     assert files(private_store.root) == before
-    works(private_store)
-    publish(private_store, artifact)  # there is room again
-    works(private_store)
+    check_model(private_store)
+    publish(private_store, artifact)  # the disk has space again
+    check_model(private_store)

@@ -1,4 +1,4 @@
-"""A model that fails in every way it can, and the requests that wait for it."""
+"""Failures of the model, and the requests that wait for it."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.engine import Engine
-from app.run import _Server
+from app.run import Server
 from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError
@@ -18,34 +18,34 @@ from lattemix.tokenization import Side, Tokens
 from model_store import Artifact
 from tests.app.conftest import failure
 from tests.app.engine.conftest import Batch, Gated, held, run, trace, until
-from tests.app.test_run import held as held_over_http
-from tests.reliability.conftest import PATIENCE, served, similar
+from tests.app.test_run import blocked_request
+from tests.reliability.conftest import PATIENCE, post_similarity, serve_in_thread
 
 
 class PanicError(BaseException):
-    """As libraries in Rust raise: no `Exception`, so that nobody catches it by accident."""
+    """Like the panics of Rust libraries: not an `Exception`."""
 
 
-FAULTS = [SystemExit, KeyboardInterrupt, PanicError, MemoryError]
+ERRORS = [SystemExit, KeyboardInterrupt, PanicError, MemoryError]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_would_end_a_thread_fails_its_requests_and_the_thread_goes_on(
-    engine: Engine, gated: Gated, fault: type[BaseException], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", ERRORS)
+def test_any_error_in_a_batch_fails_its_requests_but_not_the_thread(
+    engine: Engine, gated: Gated, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def dying(batch: Batch) -> bool:
-        raise fault
+    def fail(batch: Batch) -> bool:
+        raise error
 
     async def scenario() -> None:
         first = await held(engine, gated)
         waits = [asyncio.create_task(engine.encode([text], trace())) for text in ("a dog", "a sea")]
         await until(lambda: engine.queue.sentences == 2)
-        gated.fails = dying
+        gated.fails = fail
         gated.gate.set()
         for request in (first, *waits):
             with pytest.raises(InferenceError, match="log says why"):
                 await asyncio.wait_for(request, PATIENCE)
-        assert fault.__name__ in caplog.text
+        assert error.__name__ in caplog.text
         with pytest.raises(InferenceError):  # not ready
             await asyncio.wait_for(engine.check(), PATIENCE)
         gated.fails = lambda batch: False
@@ -58,44 +58,44 @@ def test_what_would_end_a_thread_fails_its_requests_and_the_thread_goes_on(
     assert engine.batcher._running == 0
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_batch_that_cannot_be_taken_fails_what_waits(
+@pytest.mark.parametrize("error", ERRORS)
+def test_error_in_the_queue_fails_queued_requests(
     engine: Engine,
     gated: Gated,
-    fault: type[BaseException],
+    error: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def none() -> None:
-        raise fault
+    def fail() -> None:
+        raise error
 
     async def scenario() -> None:
         first = await held(engine, gated)
         waits = asyncio.create_task(engine.encode(["a dog", "a sea"], trace()))
         await until(lambda: engine.queue.sentences == 2)
-        monkeypatch.setattr(engine.queue, "take", none)
+        monkeypatch.setattr(engine.queue, "take", fail)
         gated.gate.set()
-        assert len((await asyncio.wait_for(first, PATIENCE)).mixtures) == 1  # it had been taken
+        assert len((await asyncio.wait_for(first, PATIENCE)).mixtures) == 1  # taken before
         with pytest.raises(InferenceError):
             await asyncio.wait_for(waits, PATIENCE)
         assert len((await engine.encode(["a dog", "a sea"], trace())).mixtures) == 2
 
     run(scenario)
-    assert fault.__name__ in caplog.text
+    assert error.__name__ in caplog.text
     assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
-    engine: Engine, gated: Gated, fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", ERRORS)
+def test_failed_submission_leaves_nothing_behind(
+    engine: Engine, gated: Gated, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object) -> None:
-        raise fault
+    def fail(*arguments: object) -> None:
+        raise error
 
     async def scenario() -> None:
         first = await held(engine, gated)
-        monkeypatch.setattr(engine.queue, "add", full)
-        with pytest.raises(fault):
+        monkeypatch.setattr(engine.queue, "add", fail)
+        with pytest.raises(error):
             engine.batcher.submit(gated.tokenize(["a dog"]))
         gated.gate.set()
         with pytest.raises(InferenceError):
@@ -106,61 +106,61 @@ def test_a_request_that_cannot_be_let_wait_leaves_nothing_behind(
     assert (engine.batcher.in_flight, engine.queue.sentences) == ({}, 0)
 
 
-def poison(encoder: Encoder, guilty: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one text have a token that the model has no vector for."""
+def poison(encoder: Encoder, invalid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give one text a token id outside of the vocabulary."""
     tokenize = encoder.tokenize
 
-    def poisoned(texts: Sequence[str], cut: Side) -> list[Tokens]:
-        tokens = tokenize(texts, cut)
-        for place, text in enumerate(texts):
-            if text == guilty:
-                tokens[place].ids[-1] = 10**6
+    def tokenize_poisoned(texts: Sequence[str], side: Side) -> list[Tokens]:
+        tokens = tokenize(texts, side)
+        for i, text in enumerate(texts):
+            if text == invalid:
+                tokens[i].ids[-1] = 10**6
         return tokens
 
-    def even(tokens: Tokens) -> NDArray[np.float32]:
+    def equal_weights(tokens: Tokens) -> NDArray[np.float32]:
         return np.ones(len(tokens.ids), np.float32)
 
-    monkeypatch.setattr(encoder, "tokenize", poisoned)
-    monkeypatch.setattr(encoder, "_weigh", even)
+    monkeypatch.setattr(encoder, "tokenize", tokenize_poisoned)
+    monkeypatch.setattr(encoder, "_raw_weights", equal_weights)
 
 
-def test_an_error_of_onnx_runtime_is_only_the_guilty_requests(
+def test_onnx_runtime_error_fails_only_the_invalid_request(
     open_settings: Settings,
     artifact: Artifact,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In one batch with another client's sentence, over HTTP."""
-    guilty, innocent = "a man is eating", "a dog is running"  # of the same length
-    release, together = threading.Event(), list[int]()
+    """The invalid sentence shares a batch with another client's."""
+    invalid, valid = "a man is eating", "a dog is running"  # of the same length
+    release, batch_sizes = threading.Event(), list[int]()
 
-    async def scenario(server: _Server, url: str) -> list[httpx.Response]:
-        first = await held_over_http(server, url, release)
+    async def scenario(server: Server, url: str) -> list[httpx.Response]:
+        first = await blocked_request(server, url, release)
         async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
-            asked = [
+            requests = [
                 asyncio.create_task(client.post("/embed", json={"inputs": text}))
-                for text in (guilty, innocent)
+                for text in (invalid, valid)
             ]
             await until(lambda: server._engine.queue.sentences == 2)
             release.set()
-            return [await first, *[await answer for answer in asked]]
+            return [await first, *[await request for request in requests]]
 
-    # One batch at a time, so that the two wait until they can share one.
-    with served(open_settings.model_copy(update={"threads": 1})) as (server, url):
+    # One batch at a time, so that the two are queued until they share one.
+    with serve_in_thread(open_settings.model_copy(update={"threads": 1})) as (server, url):
         encoder = server._engine.encoder
-        poison(encoder, guilty, monkeypatch)
+        poison(encoder, invalid, monkeypatch)
         compute = encoder.run
 
-        def watched(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
-            together.append(len(batch))
+        def record_size(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
+            batch_sizes.append(len(batch))
             return compute(batch, alone)
 
-        monkeypatch.setattr(encoder, "run", watched)
+        monkeypatch.setattr(encoder, "run", record_size)
         first, bad, good = asyncio.run(scenario(server, url))
-        alone = Encoder(artifact, provider="cpu").encode([innocent]).mixtures[0]
-        assert together == [1, 2, 1, 1]  # then each by itself
+        alone = Encoder(artifact, provider="cpu").encode([valid]).mixtures[0]
+        assert batch_sizes == [1, 2, 1, 1]  # together, then one by one
         assert failure(bad)[:2] == (424, "Backend")
         assert first.status_code == 200
         np.testing.assert_allclose(good.json()["embeddings"][0], alone, atol=1e-5)
-        similar(url)  # and it goes on
-    assert "idx=1000000" in caplog.text  # ONNX Runtime's own words
+        post_similarity(url)
+    assert "idx=1000000" in caplog.text  # ONNX Runtime's message

@@ -1,4 +1,4 @@
-"""Any text at all: it is tokenized and encoded, or refused in a sentence."""
+"""Arbitrary texts: they are tokenized and encoded, or rejected with an error message."""
 
 import unicodedata
 from pathlib import Path
@@ -20,9 +20,9 @@ LIMIT = 12
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 KINDS = ["words", "wordpiece", "bytes", "metaspace"]
 
-# What has broken tokenizers before: joined emoji, marks without a letter, letters that become
-# several, right to left, controls, blanks of every kind, and the tokenizer's own tokens.
-TROUBLE = [
+# Inputs that have broken tokenizers: joined emoji, marks without a letter, letters that become
+# several, right-to-left text, control characters, white space, and special tokens.
+HARD_INPUTS = [
     "👩‍👩‍👧‍👦", "🏳️‍🌈", "\u0301", "e\u0301\u0327", "ﬃ", "İ", "ß", "각", "שלום", "\u202eabc\u202c",
     "\u0000", "\u0007", "\ufeff", "\u200b", "\u00a0", "\u2028", "\u3000", "\U0010ffff", "ﷺ",
     "中文", "[CLS]", "[SEP]", "##a", "▁", "Ġ", "x" * 300,
@@ -30,7 +30,7 @@ TROUBLE = [
 characters = st.characters(exclude_categories=["Cs"])
 fragments = st.one_of(
     st.text(characters, max_size=20),
-    st.sampled_from(TROUBLE),
+    st.sampled_from(HARD_INPUTS),
     st.sampled_from(SENTENCES),
     st.text(" \t\r\n", min_size=1, max_size=5),
 )
@@ -39,89 +39,89 @@ sides: st.SearchStrategy[Side] = st.sampled_from(["left", "right"])
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def _definition(kind: str) -> tokenizers.Tokenizer:
-    """One tokenizer of each sort that backbones come with, trained on the tests' sentences."""
+def _train(kind: str) -> tokenizers.Tokenizer:
+    """Train one tokenizer of each kind that backbones use."""
     if kind == "bytes":
-        made = tokenizers.Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        made.decoder = decoders.ByteLevel()
+        tokenizer = tokenizers.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(special_tokens=SPECIAL, initial_alphabet=alphabet)
     elif kind == "metaspace":
-        made = tokenizers.Tokenizer(models.Unigram())
-        made.normalizer = normalizers.NFKC()
-        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer = tokenizers.Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.NFKC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         trainer = trainers.UnigramTrainer(special_tokens=SPECIAL, unk_token="[UNK]")
     else:
-        made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        made.normalizer = normalizers.BertNormalizer()
-        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(special_tokens=SPECIAL)
     trainer.show_progress = False
-    made.train_from_iterator(SENTENCES, trainer)
-    made.post_processor = processors.TemplateProcessing(
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return made
+    return tokenizer
 
 
 @pytest.fixture(scope="session")
 def tokenizer_of(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     directory = tmp_path_factory.mktemp("tokenizers")
     for kind in KINDS[1:]:
-        _definition(kind).save(str(directory / f"{kind}.json"))
+        _train(kind).save(str(directory / f"{kind}.json"))
     (directory / "words.json").write_bytes((backbone / "tokenizer.json").read_bytes())
     return {kind: Tokenizer(directory / f"{kind}.json", LIMIT) for kind in KINDS}
 
 
 @kinds
-@given(text=texts, cut=sides)
-def test_a_text_is_parsed_as_it_is_read(
-    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, cut: Side
+@given(text=texts, side=sides)
+def test_parsing_gives_the_same_tokens_as_tokenizing(
+    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Side
 ) -> None:
     tokenizer = tokenizer_of[kind]
-    parsed, (alone,) = tokenizer.parse(text, cut), tokenizer([text], cut)
-    assert parsed.tokens == alone._replace(each=True)
+    parsed, (alone,) = tokenizer.parse(text, side), tokenizer([text], side)
+    assert parsed.tokens == alone._replace(per_token=True)
     assert len(parsed.spans) == len(alone.ids) <= LIMIT
     assert alone.truncated == (alone.total > LIMIT)
     assert (alone.ids[0], alone.ids[-1]) == (2, 3)
-    assert [piece.special for piece in parsed.spans[1:-1]] == [False] * (len(alone.ids) - 2)
+    assert [span.special for span in parsed.spans[1:-1]] == [False] * (len(alone.ids) - 2)
     assert alone.empty == (alone.total == 2)
 
 
 @kinds
-@given(text=texts, cut=sides)
-def test_tokens_stand_in_their_text_in_order(
-    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, cut: Side
+@given(text=texts, side=sides)
+def test_token_offsets_are_ordered_and_within_the_text(
+    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Side
 ) -> None:
-    pieces = tokenizer_of[kind].parse(text, cut).spans[1:-1]
-    for piece in pieces:
-        assert 0 <= piece.start <= piece.end <= len(text)
-        span = text[piece.start : piece.end]
-        assert span == span.strip()
-    starts = [piece.start for piece in pieces]
+    spans = tokenizer_of[kind].parse(text, side).spans[1:-1]
+    for span in spans:
+        assert 0 <= span.start <= span.end <= len(text)
+        surface = text[span.start : span.end]
+        assert surface == surface.strip()
+    starts = [span.start for span in spans]
     assert starts == sorted(starts)
-    found = words(pieces)
-    assert [place for word in found for place in word.tokens] == list(range(len(pieces)))
-    assert all(0 <= word.start <= word.end <= len(text) for word in found)
+    grouped = words(spans)
+    assert [token for word in grouped for token in word.tokens] == list(range(len(spans)))
+    assert all(0 <= word.start <= word.end <= len(text) for word in grouped)
 
 
 @kinds
 @given(text=texts)
-def test_either_cut_leaves_an_end_of_the_whole(
+def test_truncation_keeps_the_start_or_the_end(
     tokenizer_of: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
     tokenizer = tokenizer_of[kind]
-    whole = tokenizer._tokenizer.encode(text).ids[1:-1]
+    ids = tokenizer._tokenizer.encode(text).ids[1:-1]
     (first,), (last,) = tokenizer([text], "right"), tokenizer([text], "left")
-    assert first.total == last.total == len(whole) + 2
-    assert first.ids[1:-1] == whole[: LIMIT - 2]
-    assert last.ids[1:-1] == whole[-(LIMIT - 2) :]
+    assert first.total == last.total == len(ids) + 2
+    assert first.ids[1:-1] == ids[: LIMIT - 2]
+    assert last.ids[1:-1] == ids[-(LIMIT - 2) :]
 
 
 @kinds
 @given(batch=st.lists(texts, min_size=5, max_size=9))
-def test_many_texts_are_read_as_each_alone(
+def test_batch_tokenization_equals_single_tokenization(
     tokenizer_of: dict[str, Tokenizer], kind: str, batch: list[str]
 ) -> None:
     tokenizer = tokenizer_of[kind]
@@ -130,7 +130,7 @@ def test_many_texts_are_read_as_each_alone(
 
 @kinds
 @given(text=st.text(st.characters(exclude_categories=[]), max_size=20), count=st.integers(1, 6))
-def test_only_half_a_surrogate_pair_is_no_text(
+def test_rejects_only_lone_surrogates(
     tokenizer_of: dict[str, Tokenizer], kind: str, text: str, count: int
 ) -> None:
     if any(unicodedata.category(character) == "Cs" for character in text):
@@ -142,50 +142,55 @@ def test_only_half_a_surrogate_pair_is_no_text(
         assert len(tokenizer_of[kind]([text] * count)) == count
 
 
-@given(batch=st.lists(texts, max_size=12), most=st.integers(0, 100))
-def test_slices_are_the_texts_in_order(batch: list[str], most: int) -> None:
-    parts = list(slices(batch, most))
+@given(batch=st.lists(texts, max_size=12), limit=st.integers(0, 100))
+def test_slices_keep_the_order_of_texts(batch: list[str], limit: int) -> None:
+    parts = list(slices(batch, limit))
     assert [text for part in parts for text in part] == batch
-    assert all(len(part) == 1 or sum(map(len, part)) <= most for part in parts)
+    assert all(len(part) == 1 or sum(map(len, part)) <= limit for part in parts)
 
 
-def readable(encoder: Encoder, batch: list[str]) -> list[str]:
-    """Those that are not empty to the model; it must name exactly the others."""
-    kept = [text for text in batch if not encoder._tokenizer([text])[0].empty]
-    if len(kept) < len(batch):
+def non_empty(encoder: Encoder, batch: list[str]) -> list[str]:
+    """Return the texts with tokens, after checking that the model rejects exactly the others."""
+    texts = [text for text in batch if not encoder._tokenizer([text])[0].empty]
+    if len(texts) < len(batch):
         with pytest.raises(EmptyTextError) as caught:
             encoder.encode(batch)
-        places = {caught.value.index, *caught.value.others}
-        assert {batch[place] for place in places} == set(batch) - set(kept)
-    return kept
+        indices = {caught.value.index, *caught.value.others}
+        assert {batch[i] for i in indices} == set(batch) - set(texts)
+    return texts
 
 
 @given(batch=st.lists(texts, max_size=6), seed=st.randoms(use_true_random=False))
-def test_a_mixture_does_not_depend_on_its_company(
+def test_mixture_does_not_depend_on_its_batch(
     encoder: Encoder, batch: list[str], seed: object
 ) -> None:
-    kept = readable(encoder, batch)
-    together = encoder.encode(kept)
-    assert together.mixtures.shape == (len(kept), 4, 5)
+    texts = non_empty(encoder, batch)
+    together = encoder.encode(texts)
+    assert together.mixtures.shape == (len(texts), 4, 5)
     assert (together.mixtures >= 0).all()
     np.testing.assert_allclose(together.mixtures.sum(axis=-1), 1, atol=1e-5)
-    order = list(range(len(kept)))
+    order = list(range(len(texts)))
     seed.shuffle(order)  # type: ignore[attr-defined]
-    shuffled = encoder.encode([kept[place] for place in order])
+    shuffled = encoder.encode([texts[i] for i in order])
     np.testing.assert_allclose(shuffled.mixtures, together.mixtures[order], rtol=0, atol=1e-6)
-    assert shuffled.truncated == [together.truncated[place] for place in order]
-    for place, text in enumerate(kept):
+    assert shuffled.truncated == [together.truncated[i] for i in order]
+    for i, text in enumerate(texts):
         alone = encoder.encode([text]).mixtures[0]
-        np.testing.assert_allclose(alone, together.mixtures[place], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(alone, together.mixtures[i], rtol=0, atol=1e-6)
 
 
-@given(text=texts, cut=sides)
-def test_a_mixture_is_that_of_its_tokens_by_weight(encoder: Encoder, text: str, cut: Side) -> None:
-    if not readable(encoder, [text]):
+@given(text=texts, side=sides)
+def test_mixture_is_the_weighted_average_of_its_tokens(
+    encoder: Encoder, text: str, side: Side
+) -> None:
+    if not non_empty(encoder, [text]):
         return
-    (parsed,), (tokens,) = encoder.parse([text], cut), encoder.tokenize([text], cut)
-    each, whole = encoder.run([parsed.tokens])[0], encoder.run([tokens])[0]  # [S, L, C], [L, C]
+    (parsed,), (tokens,) = encoder.parse([text], side), encoder.tokenize([text], side)
+    per_token, mixture = (
+        encoder.run([parsed.tokens])[0],
+        encoder.run([tokens])[0],
+    )  # [S, L, C], [L, C]
     weights = encoder.weights(tokens)
     assert weights.sum() == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(each.sum(axis=-1), 1, atol=1e-5)
-    np.testing.assert_allclose(np.tensordot(weights, each, 1), whole, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(per_token.sum(axis=-1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.tensordot(weights, per_token, 1), mixture, rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""More than the model can do, for a while."""
+"""More requests than the model can compute."""
 
 import asyncio
 import random
@@ -15,85 +15,85 @@ from app.settings import Settings
 from lattemix.session import Session
 from tests.app.conftest import failure
 from tests.conftest import SENTENCES
-from tests.reliability.conftest import PATIENCE, counted, served, similar
-from tests.reliability.questions import Question, questions, same
-from tests.reliability.test_concurrency import asked_alone
+from tests.reliability.conftest import PATIENCE, metric_values, post_similarity, serve_in_thread
+from tests.reliability.random_requests import ApiRequest, random_requests, same
+from tests.reliability.test_concurrency import send_one_by_one
 
-CLIENTS, EACH = 100, 3  # questions, one after the other
-TOKEN_SECONDS = 2e-4  # that each takes longer
+CLIENTS, REQUESTS_PER_CLIENT = 60, 3
+SECONDS_PER_TOKEN = 2e-4  # added to the model's own
 
 
-async def asked_by_all(url: str, asked: list[Question]) -> list[httpx.Response]:
-    """The answers, in order, to what each client asks as soon as it has been answered."""
-    answers: dict[int, httpx.Response] = {}
+async def send_all(url: str, requests: list[ApiRequest]) -> list[httpx.Response]:
+    """Return the responses in order; each client sends its next request after a response."""
+    responses: dict[int, httpx.Response] = {}
 
-    async def ask(number: int, client: httpx.AsyncClient) -> None:
-        for place in range(number, len(asked), CLIENTS):
-            answers[place] = await asked[place].post(client, f"question-{place}")
+    async def run_client(number: int, client: httpx.AsyncClient) -> None:
+        for i in range(number, len(requests), CLIENTS):
+            responses[i] = await requests[i].post(client, f"request-{i}")
 
     limits = httpx.Limits(max_connections=CLIENTS, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        await asyncio.gather(*(ask(number, client) for number in range(CLIENTS)))
-    return [answers[place] for place in range(len(asked))]
+        await asyncio.gather(*(run_client(number, client) for number in range(CLIENTS)))
+    return [responses[i] for i in range(len(requests))]
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Session.run
 
-    def slowly(session: Session, ids: NDArray[np.int64], *rest: Any) -> NDArray[np.float32]:
-        time.sleep(TOKEN_SECONDS * ids.size)
+    def run_slowly(session: Session, ids: NDArray[np.int64], *rest: Any) -> NDArray[np.float32]:
+        time.sleep(SECONDS_PER_TOKEN * ids.size)
         return run(session, ids, *rest)
 
-    monkeypatch.setattr(Session, "run", slowly)
+    monkeypatch.setattr(Session, "run", run_slowly)
 
 
-def test_scoring_that_takes_too_long_is_given_up(
+def test_rejects_with_504_when_scoring_takes_too_long(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of sentences that are remembered, and so wait for no model."""
-    finish = threading.Event()
+    """Also for cached sentences, which do not wait for the model."""
+    release = threading.Event()
 
-    def slowly(*arguments: object) -> None:
-        assert finish.wait(PATIENCE)
+    def block(*arguments: object) -> None:
+        assert release.wait(PATIENCE)
 
-    monkeypatch.setattr("app.routes.rank.matrix", slowly)
+    monkeypatch.setattr("app.routes.rank.matrix", block)
     settings = open_settings.model_copy(update={"request_timeout": 0.3})
-    asked = {"query": SENTENCES[0], "texts": SENTENCES[1:7]}
-    with served(settings) as (server, url):
+    body = {"query": SENTENCES[0], "texts": SENTENCES[1:7]}
+    with serve_in_thread(settings) as (server, url):
         for _ in range(6):  # more than there are threads
-            late = httpx.post(f"{url}/rerank", json=asked, timeout=PATIENCE)
-            assert failure(late)[:2] == (504, "Timeout")
+            response = httpx.post(f"{url}/rerank", json=body, timeout=PATIENCE)
+            assert failure(response)[:2] == (504, "Timeout")
         assert (server._engine._requests, server._engine._sentences) == (0, 0)
-        similar(url)
-        finish.set()
+        post_similarity(url)
+        release.set()
 
 
 @pytest.mark.parametrize(
-    ("limit", "most"),
+    ("setting", "limit"),
     [("max_sentences", 50), ("max_wait_seconds", 0.1), ("max_requests", 10)],
 )
-def test_what_is_too_much_is_refused_and_all_else_answered(
-    open_settings: Settings, monkeypatch: pytest.MonkeyPatch, limit: str, most: float
+def test_rejects_with_429_above_the_limit_and_serves_the_rest(
+    open_settings: Settings, monkeypatch: pytest.MonkeyPatch, setting: str, limit: float
 ) -> None:
-    asked = questions(CLIENTS * EACH, random.Random(5))
-    settings = open_settings.model_copy(update={"cache_bytes": 0, "threads": 1, limit: most})
-    expected = asyncio.run(asked_alone(open_settings, asked))
+    requests = random_requests(CLIENTS * REQUESTS_PER_CLIENT, random.Random(5))
+    settings = open_settings.model_copy(update={"cache_bytes": 0, "threads": 1, setting: limit})
+    expected = asyncio.run(send_one_by_one(open_settings, requests))
     slow_down(monkeypatch)
-    with served(settings) as (server, url):
-        answers = asyncio.run(asked_by_all(url, asked))
-        similar(url)  # at once, since all are answered
-        found = counted(url)
+    with serve_in_thread(settings) as (server, url):
+        responses = asyncio.run(send_all(url, requests))
+        post_similarity(url)
+        values = metric_values(url)
         engine = server._engine
         assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
-    refused = [answer for answer in answers if answer.status_code == 429]
-    assert len(asked) > len(refused) > len(asked) / 4
-    for answer in refused:
-        assert 1 <= int(answer.headers["retry-after"]) <= 60
-        assert f"LATTEMIX_{limit.upper()} is {most:,}" in answer.json()["error"]
-    for question, answer, alone in zip(asked, answers, expected, strict=True):
-        assert answer.status_code in (200, 429), answer.text
-        assert answer.status_code == 429 or same(question.read(answer), alone)
-    assert found.total("lattemix_requests_total", "429") == len(refused)
-    assert found.total("lattemix_requests_total", "POST") == len(asked) + 1
-    assert found.total("lattemix_rejected_total") == len(refused)
-    assert found.total("lattemix_queue_tokens") == 0
+    rejected = [response for response in responses if response.status_code == 429]
+    assert len(requests) > len(rejected) > len(requests) / 4
+    for response in rejected:
+        assert 1 <= int(response.headers["retry-after"]) <= 60
+        assert f"LATTEMIX_{setting.upper()} is {limit:,}" in response.json()["error"]
+    for request, response, content in zip(requests, responses, expected, strict=True):
+        assert response.status_code in (200, 429), response.text
+        assert response.status_code == 429 or same(request.content(response), content)
+    assert values.total("lattemix_requests_total", "429") == len(rejected)
+    assert values.total("lattemix_requests_total", "POST") == len(requests) + 1
+    assert values.total("lattemix_rejected_total") == len(rejected)
+    assert values.total("lattemix_queue_tokens") == 0

@@ -1,4 +1,4 @@
-"""What is said in confidence is in no log and no metric, whatever becomes of the request."""
+"""Sentences and keys never appear in logs or metrics."""
 
 import json
 import os
@@ -11,12 +11,12 @@ import pytest
 
 from model_store import Store
 from tests.app.conftest import LATTEMIX
-from tests.reliability.conftest import PATIENCE, connect, eventually, posted
-from tests.reliability.questions import JSON, NPY
+from tests.reliability.conftest import PATIENCE, connect, eventually, raw_post
+from tests.reliability.random_requests import JSON, NPY
 
-KEY, WRONG = "k3y-of-ours", "k3y-of-theirs"
-WORD = "xylophone"  # the tiny model does not know it, and nothing else says it
-ASKED = [
+KEY, INVALID_KEY = "k3y-valid", "k3y-invalid"
+WORD = "xylophone"  # not in the tiny model's vocabulary, nor in any message
+REQUESTS = [
     ("/embed", {"inputs": [WORD, f"a {WORD} dog"]}),
     ("/embed", {"inputs": WORD, "format": WORD}),
     ("/embed", {"inputs": [WORD, ""]}),
@@ -32,32 +32,32 @@ ASKED = [
 ]
 
 
-def ask_everything(url: str) -> set[int]:
-    """Every kind of request, good and bad, by someone with a key and someone without."""
+def send_everything(url: str) -> set[int]:
+    """Send valid and invalid requests of every kind, with and without a valid key."""
     statuses = set()
-    for key in (KEY, WRONG):
+    for key in (KEY, INVALID_KEY):
         headers = {"authorization": f"Bearer {key}"}
         with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE) as client:
-            for path, body in ASKED:
+            for path, body in REQUESTS:
                 for accept in (JSON, NPY):
-                    answer = client.post(path, json=body, headers={"accept": accept})
-                    statuses.add(answer.status_code)
+                    response = client.post(path, json=body, headers={"accept": accept})
+                    statuses.add(response.status_code)
             for content in (WORD.encode(), f'{{"inputs": "{WORD}'.encode(), b"\xff" * 9):
-                answer = client.post(
+                response = client.post(
                     f"/embed?q={WORD}", content=content, headers={"content-type": JSON}
                 )
-                statuses.add(answer.status_code)
+                statuses.add(response.status_code)
             statuses.add(client.get(f"/nowhere?{WORD}={key}").status_code)
-    with connect(url) as leaving:  # in the midst of it
-        leaving.sendall(posted("/embed", json.dumps({"inputs": WORD}).encode(), length=999))
-    with connect(url) as nonsense:
-        nonsense.sendall(f"{WORD} {KEY}\r\n\r\n".encode())
-        nonsense.recv(100)
+    with connect(url) as incomplete:
+        incomplete.sendall(raw_post("/embed", json.dumps({"inputs": WORD}).encode(), length=999))
+    with connect(url) as not_http:
+        not_http.sendall(f"{WORD} {KEY}\r\n\r\n".encode())
+        not_http.recv(100)
     return statuses
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_sentence_and_no_key_is_written_anywhere(
+def test_logs_and_metrics_contain_no_sentence_and_no_key(
     store: Store, tmp_path: Path, form: str
 ) -> None:
     log = tmp_path / "log"
@@ -76,13 +76,13 @@ def test_no_sentence_and_no_key_is_written_anywhere(
         try:
             eventually(lambda: "curl http://" in log.read_text() or process.poll() is not None)
             url = log.read_text().partition("curl ")[2].partition("/similarity")[0]
-            assert ask_everything(url) >= {200, 400, 401, 404, 413, 422}
+            assert send_everything(url) >= {200, 400, 401, 404, 413, 422}
             metrics = httpx.get(f"{url}/metrics", timeout=PATIENCE).text
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
-    assert log.read_text().count("/embed") > 20  # all were logged
-    for secret in (WORD, KEY, WRONG):
+    assert log.read_text().count("/embed") > 20
+    for secret in (WORD, KEY, INVALID_KEY):
         assert secret not in log.read_text()
         assert secret not in metrics

@@ -17,7 +17,7 @@ def mixtures(encoder: Encoder) -> np.ndarray:
     return encoder.encode(TEXTS).mixtures  # [2, 4, 5]
 
 
-def test_embed_returns_the_mixtures(client: TestClient, encoder: Encoder) -> None:
+def test_returns_mixtures(client: TestClient, encoder: Encoder) -> None:
     texts = ["a man is eating", "dog " * 20]
     body = client.post("/embed", json={"inputs": texts}).json()
     assert (body["model"], body["shape"]) == ("tiny", [4, 5])
@@ -25,28 +25,28 @@ def test_embed_returns_the_mixtures(client: TestClient, encoder: Encoder) -> Non
     np.testing.assert_allclose(body["embeddings"], encoder.encode(texts).mixtures, atol=1e-6)
 
 
-def test_embed_takes_a_single_sentence(client: TestClient) -> None:
+def test_accepts_a_single_sentence(client: TestClient) -> None:
     body = client.post("/embed", json={"inputs": "a man is eating"}).json()
     assert np.shape(body["embeddings"]) == (1, 4, 5)
 
 
-def test_flat_is_dense_in_one_row(client: TestClient, mixtures: np.ndarray) -> None:
+def test_flat_is_one_row_per_sentence(client: TestClient, mixtures: np.ndarray) -> None:
     body = client.post("/embed", json={"inputs": TEXTS, "format": "flat"}).json()
     np.testing.assert_allclose(body["embeddings"], mixtures.reshape(2, 20), atol=1e-6)
 
 
 @pytest.mark.parametrize("cutoff", [0.0, 0.2, 1.0])
-def test_sparse_keeps_what_reaches_the_cutoff(
+def test_sparse_contains_weights_from_the_cutoff(
     client: TestClient, mixtures: np.ndarray, cutoff: float
 ) -> None:
     request = {"inputs": TEXTS, "format": "sparse", "cutoff": cutoff}
-    for found, mixture in zip(
+    for sparse, mixture in zip(
         client.post("/embed", json=request).json()["embeddings"], mixtures, strict=True
     ):
-        whole = np.zeros(20)
-        whole[found["indices"]] = found["values"]
+        restored = np.zeros(20)
+        restored[sparse["indices"]] = sparse["values"]
         flat = mixture.ravel()
-        np.testing.assert_allclose(whole, np.where(flat >= cutoff, flat, 0), atol=1e-6)
+        np.testing.assert_allclose(restored, np.where(flat >= cutoff, flat, 0), atol=1e-6)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
@@ -57,8 +57,8 @@ def test_base64_is_the_bytes_of_flat(
     for text, mixture in zip(
         client.post("/embed", json=request).json()["embeddings"], mixtures, strict=True
     ):
-        found = np.frombuffer(base64.b64decode(text), np.dtype(dtype).newbyteorder("<"))
-        np.testing.assert_allclose(found, mixture.ravel(), atol=tolerance)
+        decoded = np.frombuffer(base64.b64decode(text), np.dtype(dtype).newbyteorder("<"))
+        np.testing.assert_allclose(decoded, mixture.ravel(), atol=tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
@@ -68,28 +68,28 @@ def test_npy_is_one_array(
     request = {"inputs": TEXTS, "dtype": dtype}
     response = client.post("/embed", json=request, headers=NPY)
     assert response.headers["content-type"] == "application/x-npy"
-    found = np.load(BytesIO(response.content), allow_pickle=False)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, mixtures, atol=tolerance)
+    array = np.load(BytesIO(response.content), allow_pickle=False)
+    assert array.dtype == dtype
+    np.testing.assert_allclose(array, mixtures, atol=tolerance)
 
 
-def test_json_where_both_will_do(client: TestClient) -> None:
+def test_prefers_json_if_both_are_accepted(client: TestClient) -> None:
     headers = {"accept": "application/json, application/x-npy"}
     assert client.post("/embed", json={"inputs": "a"}, headers=headers).json()["shape"] == [4, 5]
 
 
-def test_npy_says_in_a_header_what_was_cut(client: TestClient) -> None:
+def test_npy_response_reports_truncation_in_a_header(client: TestClient) -> None:
     response = client.post("/embed", json={"inputs": ["a", "dog " * 20]}, headers=NPY)
     assert response.headers["x-truncated-inputs"] == "1"
 
 
-def test_errors_are_json_whatever_was_asked_for(client: TestClient) -> None:
+def test_errors_are_json_if_npy_was_requested(client: TestClient) -> None:
     response = client.post("/embed", json={"inputs": []}, headers=NPY)
     assert failure(response)[:2] == (400, "Empty")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("options", "expected"),
     [
         ({"format": "xml"}, "format: Input should be 'dense', 'flat', 'sparse' or 'base64'"),
         ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
@@ -98,14 +98,16 @@ def test_errors_are_json_whatever_was_asked_for(client: TestClient) -> None:
         ({"truncation_direction": "up"}, "truncation_direction: Input should be 'right' or 'left'"),
     ],
 )
-def test_wrong_options_are_named(client: TestClient, change: dict[str, object], says: str) -> None:
-    status, kind, message = failure(client.post("/embed", json={"inputs": "a"} | change))
+def test_rejects_invalid_options(
+    client: TestClient, options: dict[str, object], expected: str
+) -> None:
+    status, kind, message = failure(client.post("/embed", json={"inputs": "a"} | options))
     assert (status, kind) == (422, "Validation")
-    assert says in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
-    ("options", "headers", "says"),
+    ("options", "headers", "expected"),
     [
         ({"dtype": "float16"}, {}, "dtype: float16 applies to base64 and npy, not to dense."),
         (
@@ -119,15 +121,15 @@ def test_wrong_options_are_named(client: TestClient, change: dict[str, object], 
         ({"cutoff": 0.5}, NPY, "cutoff: applies to sparse, not to npy."),
     ],
 )
-def test_refuses_options_that_would_have_no_effect(
-    client: TestClient, options: dict[str, object], headers: dict[str, str], says: str
+def test_rejects_options_without_effect(
+    client: TestClient, options: dict[str, object], headers: dict[str, str], expected: str
 ) -> None:
     response = client.post("/embed", json={"inputs": "a"} | options, headers=headers)
-    assert failure(response) == (422, "Validation", says)
+    assert failure(response) == (422, "Validation", expected)
 
 
 @pytest.mark.parametrize("headers", [{}, NPY])
-def test_accepts_default_options_where_they_have_no_effect(
+def test_accepts_default_options_without_effect(
     client: TestClient, headers: dict[str, str]
 ) -> None:
     defaults = {"format": "dense", "dtype": "float32", "cutoff": 0.01}
@@ -135,7 +137,7 @@ def test_accepts_default_options_where_they_have_no_effect(
     assert response.status_code == 200
 
 
-def test_openai_vectors_have_length_one_and_their_dot_product_is_the_metric(
+def test_dot_product_of_openai_unit_vectors_is_the_metric(
     client: TestClient,
 ) -> None:
     for metric in ("cosine", "bhattacharyya", "centred"):
@@ -147,7 +149,7 @@ def test_openai_vectors_have_length_one_and_their_dot_product_is_the_metric(
         assert a @ b == pytest.approx(scores[metric], abs=1e-5)
 
 
-def test_openai_answers_in_its_own_shape(client: TestClient) -> None:
+def test_openai_response_format(client: TestClient) -> None:
     request = {"input": "a dog", "model": "text-embedding-3-small", "user": "u", "dimensions": 20}
     body = client.post("/v1/embeddings", json=request).json()
     (item,) = body.pop("data")
@@ -160,26 +162,26 @@ def test_openai_answers_in_its_own_shape(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected", "says"),
+    ("body", "expected", "text"),
     [
         ({"input": []}, (400, "Empty"), "input is empty"),
         ({"input": ["a", ""]}, (400, "Empty"), "input[1] is empty"),
-        ({"input": [1, 2]}, (422, "Validation"), "input: token ids are of another model's"),
-        ({"input": [[1, 2]]}, (422, "Validation"), "input: token ids are of another model's"),
+        ({"input": [1, 2]}, (422, "Validation"), "input: token ids belong to another model's"),
+        ({"input": [[1, 2]]}, (422, "Validation"), "input: token ids belong to another model's"),
         ({"input": "a", "dimensions": 8}, (422, "Validation"), "vectors have 20; leave it out"),
         ({"input": "a", "metric": "js"}, (422, "Validation"), "metric: Input should be 'cosine'"),
         ({"input": "dog " * 20}, (413, "TooLarge"), "input[0] has 22 tokens"),
     ],
 )
-def test_bad_openai_requests(
-    client: TestClient, request_: dict[str, object], expected: tuple[int, str], says: str
+def test_rejects_invalid_openai_requests(
+    client: TestClient, body: dict[str, object], expected: tuple[int, str], text: str
 ) -> None:
-    status, kind, message = failure(client.post("/v1/embeddings", json=request_))
+    status, kind, message = failure(client.post("/v1/embeddings", json=body))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message
 
 
-def test_openai_cuts_when_asked(client: TestClient) -> None:
+def test_openai_truncates_on_request(client: TestClient) -> None:
     request = {"input": "dog " * 20, "truncate": True}
     body = client.post("/v1/embeddings", json=request).json()
     assert body["usage"]["prompt_tokens"] == 16  # what was read

@@ -15,7 +15,7 @@ from tests.conftest import SENTENCES
 PAIR = ["a man is eating", "someone is having lunch"]
 
 
-def explained(client: TestClient, **fields: object) -> dict:
+def explain(client: TestClient, **fields: object) -> dict:
     response = client.post("/explain", json={"pair": PAIR} | fields)
     assert response.status_code == 200, response.text
     return response.json()
@@ -23,14 +23,14 @@ def explained(client: TestClient, **fields: object) -> dict:
 
 @pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
 @pytest.mark.parametrize("pair", [PAIR, SENTENCES[2:4], [PAIR[0]] * 2], ids=["far", "near", "same"])
-def test_the_parts_add_up_to_what_similarity_says(
+def test_contributions_sum_to_the_similarity(
     client: TestClient, metric: str, pair: list[str]
 ) -> None:
-    body = explained(client, pair=pair, metric=metric, latents=4)
+    body = explain(client, pair=pair, metric=metric, latents=4)
     request = {"pairs": [pair], "metrics": [metric]}
     (score,) = client.post("/similarity", json=request).json()["similarities"]
     assert body["metric"] == metric
-    # Of a pair that is the same, l2 is the root of a difference that rounding leaves.
+    # For equal sentences, l2 is the square root of a rounding error.
     assert body["similarity"] == pytest.approx(score[metric], abs=1e-5)
     for side in ("a", "b"):
         tokens = sum(token["contribution"] for token in body[side]["tokens"])
@@ -39,13 +39,15 @@ def test_the_parts_add_up_to_what_similarity_says(
     assert dims == pytest.approx(body["similarity"], abs=1e-5)
 
 
-def test_the_model_recommends_a_metric(client: TestClient) -> None:
-    assert explained(client)["metric"] == client.get("/info").json()["recommended_metric"]
+def test_default_metric_is_the_recommended_one(client: TestClient) -> None:
+    assert explain(client)["metric"] == client.get("/info").json()["recommended_metric"]
 
 
-def test_words_are_where_they_say_and_add_up_with_the_special_tokens(client: TestClient) -> None:
+def test_words_have_offsets_and_their_contributions_sum_with_the_special_tokens(
+    client: TestClient,
+) -> None:
     text = "  A  man\tis EATING "
-    side = explained(client, pair=[text, PAIR[1]])["a"]
+    side = explain(client, pair=[text, PAIR[1]])["a"]
     assert [word["text"] for word in side["words"]] == ["A", "man", "is", "EATING"]
     for word in side["words"]:
         assert text[word["start"] : word["end"]] == word["text"]
@@ -57,46 +59,48 @@ def test_words_are_where_they_say_and_add_up_with_the_special_tokens(client: Tes
     assert [side["tokens"].index(t) for t in side["tokens"] if t["word"] == 3] == [4]
 
 
-def test_alignment_is_the_metric_between_words_and_links_its_best_matches(
+def test_alignment_contains_word_similarities_and_mutual_best_matches(
     client: TestClient,
 ) -> None:
     pair = ["the dog runs in the park", "a dog is running outside"]
-    body = explained(client, pair=pair, metric="cosine")
+    body = explain(client, pair=pair, metric="cosine")
     tokens, words = (np.array(body["alignment"][kind]) for kind in ("tokens", "words"))
     assert (tokens.shape, words.shape) == ((8, 7), (6, 5))
     np.testing.assert_allclose(tokens[1:-1, 1:-1], words, atol=1e-6)  # here, a word is a token
-    found = {(link["a"], link["b"]): link["similarity"] for link in body["alignment"]["links"]}
-    assert found == {pair: pytest.approx(words[pair]) for pair in links(words)}
-    assert found
-    assert "tokens" not in explained(client, token_alignment=False)["alignment"]
+    matches = {(link["a"], link["b"]): link["similarity"] for link in body["alignment"]["links"]}
+    assert matches == {pair: pytest.approx(words[pair]) for pair in links(words)}
+    assert matches
+    assert "tokens" not in explain(client, token_alignment=False)["alignment"]
 
 
-def test_token_mixtures_average_to_the_sentence(client: TestClient, encoder: Encoder) -> None:
-    body = explained(client, token_mixtures=True)
+def test_token_mixtures_average_to_the_sentence_mixture(
+    client: TestClient, encoder: Encoder
+) -> None:
+    body = explain(client, token_mixtures=True)
     for side, text in zip("ab", PAIR, strict=True):
         weights = [token["weight"] for token in body[side]["tokens"]]
         mixtures = np.frombuffer(b64decode(body[side]["mixtures"]), "<f4").reshape(-1, 4, 5)
         mixture = np.average(mixtures, axis=0, weights=weights)
         np.testing.assert_allclose(mixture, encoder.encode([text]).mixtures[0], atol=1e-6)
-    assert "mixtures" not in explained(client)["a"]
+    assert "mixtures" not in explain(client)["a"]
 
 
-def test_a_cut_is_reported_and_can_be_forbidden(client: TestClient) -> None:
+def test_reports_truncation_or_rejects_long_sentences(client: TestClient) -> None:
     long = "dog " * 20
-    body = explained(client, pair=["a man", long])
+    body = explain(client, pair=["a man", long])
     assert (body["a"]["truncated"], body["b"]["truncated"]) == (False, True)
     assert (len(body["b"]["tokens"]), body["b"]["total_tokens"]) == (16, 22)
     assert body["b"]["words"][-1]["end"] == 14 * 4 - 1
-    left = explained(client, pair=["a man", long], truncation_direction="left")
+    left = explain(client, pair=["a man", long], truncation_direction="left")
     assert left["b"]["words"][-1]["end"] == 20 * 4 - 1
-    refused = client.post("/explain", json={"pair": ["a man", long], "truncate": False})
-    status, kind, message = failure(refused)
+    rejected = client.post("/explain", json={"pair": ["a man", long], "truncate": False})
+    status, kind, message = failure(rejected)
     assert (status, kind) == (413, "TooLarge")
     assert message.startswith("pair[1] has 22 tokens, more than the 16 this model reads")
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected", "says"),
+    ("fields", "expected", "text"),
     [
         ({"pair": ["a", " "]}, (400, "Empty"), "pair[1] is empty"),
         ({"pair": ["a"]}, (422, "Validation"), "pair: List should have at least 2 items"),
@@ -108,17 +112,19 @@ def test_a_cut_is_reported_and_can_be_forbidden(client: TestClient) -> None:
         ({"pairs": [PAIR]}, (422, "Validation"), "pairs: Extra inputs are not permitted"),
     ],
 )
-def test_a_bad_request_gets_its_code_and_a_sentence(
-    client: TestClient, fields: dict, expected: tuple[int, str], says: str
+def test_rejects_invalid_requests(
+    client: TestClient, fields: dict, expected: tuple[int, str], text: str
 ) -> None:
     status, kind, message = failure(client.post("/explain", json={"pair": PAIR} | fields))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message
 
 
-def test_dims_show_the_class_that_each_sentence_is_in(client: TestClient, encoder: Encoder) -> None:
+def test_dims_name_the_dominant_class_of_each_sentence(
+    client: TestClient, encoder: Encoder
+) -> None:
     agree, disagree = (
-        explained(client, latents=2)["latents"][kind] for kind in ("agree", "disagree")
+        explain(client, latents=2)["latents"][kind] for kind in ("agree", "disagree")
     )
     assert len(agree) == len(disagree) == 2
     assert agree[0]["contribution"] >= agree[1]["contribution"]
@@ -126,42 +132,42 @@ def test_dims_show_the_class_that_each_sentence_is_in(client: TestClient, encode
     mixtures = encoder.encode(PAIR).mixtures
     for dim in (*agree, *disagree):
         for side, mixture in zip("ab", mixtures, strict=True):
-            found = dim[side]
-            assert found["index"] == mixture[dim["dim"]].argmax()
-            assert found["share"] == pytest.approx(mixture[dim["dim"]].max(), abs=1e-6)
-            known = client.get(f"/latents/{dim['dim']}/{found['index']}").json()
-            assert found["words"] == [word["word"] for word in known["words"]][:5]
+            dominant = dim[side]
+            assert dominant["index"] == mixture[dim["dim"]].argmax()
+            assert dominant["share"] == pytest.approx(mixture[dim["dim"]].max(), abs=1e-6)
+            latent = client.get(f"/latents/{dim['dim']}/{dominant['index']}").json()
+            assert dominant["words"] == [word["word"] for word in latent["words"]][:5]
 
 
-def test_a_latent_class_has_words(client: TestClient, store: Store) -> None:
+def test_latent_class_has_words(client: TestClient, store: Store) -> None:
     body = client.get("/latents/1/2").json()
     artifact = store.open("tiny")
-    told = latents.read(artifact.path / latents.LATENTS, artifact.manifest.head.sha256, 4, 5)
-    known = told[1][2]
+    stored = latents.read(artifact.path / latents.LATENTS, artifact.manifest.head.sha256, 4, 5)
+    expected = stored[1][2]
     assert (body["model"], body["dim"], body["index"]) == ("tiny", 1, 2)
-    assert body["usage"] == known.usage
-    assert {word["word"]: word["share"] for word in body["words"]} == known.words
+    assert body["usage"] == expected.usage
+    assert {word["word"]: word["share"] for word in body["words"]} == expected.words
 
 
 @pytest.mark.parametrize(
-    ("path", "expected", "says"),
+    ("path", "expected", "text"),
     [
-        ("4/0", (404, "NotFound"), "dim is 4, but those of tiny go from 0 to 3."),
-        ("0/5", (404, "NotFound"), "class is 5, but those of tiny go from 0 to 4."),
+        ("4/0", (404, "NotFound"), "dim is 4, but tiny has 0 to 3."),
+        ("0/5", (404, "NotFound"), "class is 5, but tiny has 0 to 4."),
         ("-1/0", (404, "NotFound"), "dim is -1"),
         ("x/0", (422, "Validation"), "dim: Input should be a valid integer"),
         ("0/x", (422, "Validation"), "class: Input should be a valid integer"),
     ],
 )
-def test_no_such_class(client: TestClient, path: str, expected: tuple[int, str], says: str) -> None:
+def test_rejects_unknown_latent_classes(
+    client: TestClient, path: str, expected: tuple[int, str], text: str
+) -> None:
     status, kind, message = failure(client.get(f"/latents/{path}"))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message
 
 
-def test_a_model_need_not_know_what_its_classes_mean(
-    private_store: Store, settings: Settings
-) -> None:
+def test_model_without_words_for_latent_classes(private_store: Store, settings: Settings) -> None:
     artifact = private_store.open("tiny")
     files = {
         name: record for name, record in artifact.manifest.files.items() if name != "latents.json"
@@ -169,7 +175,7 @@ def test_a_model_need_not_know_what_its_classes_mean(
     artifact.manifest.model_copy(update={"files": files}).write(artifact.path)
     app = create_app(settings.model_copy(update={"store": private_store.root}))
     with TestClient(app) as client:
-        assert "words" not in explained(client)["latents"]["agree"][0]["a"]
+        assert "words" not in explain(client)["latents"]["agree"][0]["a"]
         status, kind, message = failure(client.get("/latents/0/0"))
     assert (status, kind) == (404, "NotFound")
-    assert message == "tiny does not say what its latent classes mean."
+    assert message == "tiny has no words for its latent classes."

@@ -1,4 +1,4 @@
-"""The page at `/` as the server gives it; what it does is for the browser's tests."""
+"""The files of the playground as served; browser tests cover their behaviour."""
 
 import re
 
@@ -10,25 +10,25 @@ from app.server import create_app
 from app.settings import Settings
 from tests.app.conftest import failure
 
-PARTS = sorted(path.name for path in _FILES.iterdir())
+FILES = sorted(path.name for path in _FILES.iterdir())
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def test_the_page_is_html(client: TestClient) -> None:
+def test_page_is_html(client: TestClient) -> None:
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "<title>Latte-Mix</title>" in page.text
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_every_part_is_served_as_what_it_is(client: TestClient, name: str) -> None:
-    part = client.get(f"/playground/{name}")
-    assert part.content == (_FILES / name).read_bytes()
-    assert part.headers["content-type"].partition(";")[0] == TYPES[name.rpartition(".")[2]]
+@pytest.mark.parametrize("name", FILES)
+def test_serves_every_file_with_its_content_type(client: TestClient, name: str) -> None:
+    response = client.get(f"/playground/{name}")
+    assert response.content == (_FILES / name).read_bytes()
+    assert response.headers["content-type"].partition(";")[0] == TYPES[name.rpartition(".")[2]]
 
 
 @pytest.mark.parametrize("path", ["/", "/playground/main.js"])
-def test_a_strict_policy_goes_with_it(client: TestClient, path: str) -> None:
+def test_sends_a_strict_content_security_policy(client: TestClient, path: str) -> None:
     headers = client.get(path).headers
     policy = dict(
         part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
@@ -42,31 +42,31 @@ def test_a_strict_policy_goes_with_it(client: TestClient, path: str) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_nothing_in_it_points_elsewhere() -> None:
-    for name in PARTS:
+def test_files_have_no_absolute_urls() -> None:
+    for name in FILES:
         text = (_FILES / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert "//" not in re.sub(r"(?m)(^|\s)// .*$", "", text), name  # but comments
+        assert "//" not in re.sub(r"(?m)(^|\s)// .*$", "", text), name  # except comments
 
 
-def test_what_it_points_to_is_there_and_relative(client: TestClient) -> None:
+def test_links_are_relative_and_exist(client: TestClient) -> None:
     page = client.get("/").text
-    found = re.findall(r'(?:src|href)="([^"]+)"', page)
-    assert len(found) == 4
-    for target in found:
-        assert not target.startswith("/")  # so that it works behind a proxy's prefix
+    targets = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(targets) == 4
+    for target in targets:
+        assert not target.startswith("/")  # works behind a proxy that adds a prefix
         assert client.get(f"/{target}").status_code == 200
-    for name in PARTS:
+    for name in FILES:
         text = (_FILES / name).read_text(encoding="utf-8")
-        for other in re.findall(r'from "\./([^"]+)"', text):
-            assert other in PARTS
+        for module in re.findall(r'from "\./([^"]+)"', text):
+            assert module in FILES
 
 
-def test_no_style_or_script_is_inline() -> None:
+def test_has_no_inline_style_or_script() -> None:
     page = (_FILES / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]*src=)", page)
 
 
-def test_what_has_not_changed_is_not_sent_again(client: TestClient) -> None:
+def test_returns_304_for_a_matching_etag(client: TestClient) -> None:
     etag = client.get("/").headers["etag"]
     again = client.get("/", headers={"if-none-match": etag})
     assert (again.status_code, again.content) == (304, b"")
@@ -76,19 +76,19 @@ def test_what_has_not_changed_is_not_sent_again(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path", ["/playground/x.js", "/playground/", "/playground/..%2fserver.py", "/playground/a/b"]
 )
-def test_nothing_else_is_served(client: TestClient, path: str) -> None:
+def test_serves_no_other_files(client: TestClient, path: str) -> None:
     assert failure(client.get(path))[:2] == (404, "NotFound")
 
 
-def test_it_can_be_switched_off(settings: Settings) -> None:
+def test_can_be_disabled(settings: Settings) -> None:
     with TestClient(create_app(settings.model_copy(update={"playground": False}))) as client:
         for path in ("/", "/playground/main.js"):
             assert failure(client.get(path))[:2] == (404, "NotFound")
 
 
-def test_it_is_open_where_keys_are_needed(settings: Settings) -> None:
-    locked = settings.model_copy(update={"api_keys": Settings(api_keys="s3cret").api_keys})
-    with TestClient(create_app(locked)) as client:
+def test_needs_no_key(settings: Settings) -> None:
+    keyed = settings.model_copy(update={"api_keys": Settings(api_keys="s3cret").api_keys})
+    with TestClient(create_app(keyed)) as client:
         assert client.get("/").status_code == 200
         assert client.get("/playground/main.js").status_code == 200
         assert client.get("/info").status_code == 401

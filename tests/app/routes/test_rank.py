@@ -11,12 +11,12 @@ OTHERS = ["the sea was calm", "someone is having lunch", "a man is eating", "dog
 
 
 def scores(client: TestClient, metric: str, pairs: list[list[str]]) -> list[float]:
-    answer = client.post("/similarity", json={"pairs": pairs, "metrics": [metric]}).json()
-    return [pair[metric] for pair in answer["similarities"]]
+    response = client.post("/similarity", json={"pairs": pairs, "metrics": [metric]}).json()
+    return [pair[metric] for pair in response["similarities"]]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
-def test_candidates_come_in_the_order_of_their_similarity(client: TestClient, metric: str) -> None:
+def test_orders_candidates_by_similarity(client: TestClient, metric: str) -> None:
     request = {"query": QUERY, "candidates": OTHERS, "metric": metric}
     body = client.post("/rank", json=request).json()
     expected = scores(client, metric, [[QUERY, other] for other in OTHERS])
@@ -29,12 +29,12 @@ def test_candidates_come_in_the_order_of_their_similarity(client: TestClient, me
     assert [r["index"] for r in body["results"] if r["truncated"]] == [3]
 
 
-def test_the_metric_is_the_recommended_one_unless_asked(client: TestClient) -> None:
+def test_default_metric_is_the_recommended_one(client: TestClient) -> None:
     body = client.post("/rank", json={"query": QUERY, "candidates": OTHERS}).json()
     assert body["metric"] == client.get("/info").json()["recommended_metric"]
 
 
-def test_only_so_many_are_returned_with_their_texts(client: TestClient) -> None:
+def test_returns_top_k_results_with_texts(client: TestClient) -> None:
     request = {"query": QUERY, "candidates": OTHERS, "top_k": 2, "return_texts": True}
     results = client.post("/rank", json=request).json()["results"]
     assert [result["text"] for result in results] == [OTHERS[r["index"]] for r in results]
@@ -42,24 +42,24 @@ def test_only_so_many_are_returned_with_their_texts(client: TestClient) -> None:
     assert results[0]["text"] == QUERY
 
 
-def test_equal_candidates_keep_their_order(client: TestClient) -> None:
+def test_ties_keep_their_order(client: TestClient) -> None:
     request = {"query": QUERY, "candidates": ["a dog"] * 4}
     results = client.post("/rank", json=request).json()["results"]
     assert [result["index"] for result in results] == [0, 1, 2, 3]
 
 
-def test_rerank_answers_a_bare_list(client: TestClient) -> None:
+def test_rerank_returns_a_list(client: TestClient) -> None:
     texts = OTHERS[:3]
     request = {"query": QUERY, "texts": texts, "return_text": True, "raw_scores": True}
-    found = client.post("/rerank", json=request).json()
+    results = client.post("/rerank", json=request).json()
     ranked = client.post("/rank", json={"query": QUERY, "candidates": texts}).json()["results"]
-    assert found == [
+    assert results == [
         {"index": r["index"], "score": r["score"], "text": texts[r["index"]]} for r in ranked
     ]
     assert "text" not in client.post("/rerank", json={"query": "a", "texts": ["b"]}).json()[0]
 
 
-def test_every_pair_comes_once_the_most_similar_first(client: TestClient) -> None:
+def test_matrix_returns_every_pair_once_most_similar_first(client: TestClient) -> None:
     inputs = [*OTHERS, QUERY]  # the third and the last are equal
     body = client.post("/matrix", json={"inputs": inputs, "metric": "js"}).json()
     assert body["count"] == len(body["pairs"]) == 10
@@ -73,32 +73,32 @@ def test_every_pair_comes_once_the_most_similar_first(client: TestClient) -> Non
     assert body["truncated"] == [False, False, False, True, False]
 
 
-def test_a_threshold_and_a_number_keep_the_answer_small(client: TestClient) -> None:
-    whole = client.post("/matrix", json={"inputs": OTHERS, "metric": "cosine"}).json()
-    middle = whole["scores"][2]
+def test_matrix_applies_threshold_and_top_k(client: TestClient) -> None:
+    everything = client.post("/matrix", json={"inputs": OTHERS, "metric": "cosine"}).json()
+    middle = everything["scores"][2]
     request = {"inputs": OTHERS, "metric": "cosine", "threshold": middle, "top_k": 2}
     body = client.post("/matrix", json=request).json()
-    assert (body["count"], body["pairs"]) == (3, whole["pairs"][:2])
+    assert (body["count"], body["pairs"]) == (3, everything["pairs"][:2])
     none = client.post("/matrix", json={"inputs": OTHERS, "threshold": 2}).json()
     assert (none["count"], none["pairs"], none["scores"]) == (0, [], [])
 
 
-def test_one_sentence_has_no_pairs(client: TestClient) -> None:
+def test_matrix_of_one_sentence_is_empty(client: TestClient) -> None:
     assert client.post("/matrix", json={"inputs": ["a"]}).json()["pairs"] == []
 
 
-def test_the_whole_matrix_comes_as_an_array(client: TestClient) -> None:
+def test_matrix_as_npy(client: TestClient) -> None:
     request = {"inputs": OTHERS, "metric": "cosine"}
     response = client.post("/matrix", json=request, headers={"accept": "application/x-npy"})
-    found = np.load(BytesIO(response.content), allow_pickle=False)
-    assert found.shape == (4, 4)
-    np.testing.assert_allclose(np.diag(found), 1, atol=1e-6)
+    table = np.load(BytesIO(response.content), allow_pickle=False)
+    assert table.shape == (4, 4)
+    np.testing.assert_allclose(np.diag(table), 1, atol=1e-6)
     expected = scores(client, "cosine", [[OTHERS[0], other] for other in OTHERS])
-    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    np.testing.assert_allclose(table[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("threshold", ["NaN", "1e999"])
-def test_a_threshold_is_a_number(client: TestClient, threshold: str) -> None:
+def test_rejects_a_threshold_that_is_not_finite(client: TestClient, threshold: str) -> None:
     content = f'{{"inputs": ["a"], "threshold": {threshold}}}'
     headers = {"content-type": "application/json"}
     response = client.post("/matrix", content=content, headers=headers)
@@ -106,7 +106,7 @@ def test_a_threshold_is_a_number(client: TestClient, threshold: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "expected", "says"),
+    ("path", "body", "expected", "text"),
     [
         ("/rank", {"query": "a", "candidates": []}, (400, "Empty"), "candidates is empty"),
         ("/rank", {"query": " ", "candidates": ["a"]}, (400, "Empty"), "query is empty"),
@@ -132,9 +132,9 @@ def test_a_threshold_is_a_number(client: TestClient, threshold: str) -> None:
         ("/matrix", {"inputs": ["a"] * 9}, (413, "TooLarge"), "inputs holds 9 sentences"),
     ],
 )
-def test_bad_requests_get_their_code_and_a_sentence(
-    client: TestClient, path: str, body: object, expected: tuple[int, str], says: str
+def test_rejects_invalid_requests(
+    client: TestClient, path: str, body: object, expected: tuple[int, str], text: str
 ) -> None:
     status, kind, message = failure(client.post(path, json=body))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message

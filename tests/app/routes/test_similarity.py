@@ -6,9 +6,7 @@ from lattemix.similarity import similarity
 from tests.app.conftest import failure
 
 
-def test_similarity_is_what_the_engine_and_the_metrics_say(
-    client: TestClient, encoder: Encoder
-) -> None:
+def test_returns_the_similarity_of_each_pair(client: TestClient, encoder: Encoder) -> None:
     pairs = [
         ["a man is eating", "someone is having lunch"],
         ["a man is eating", "the sea was calm"],
@@ -17,8 +15,8 @@ def test_similarity_is_what_the_engine_and_the_metrics_say(
     assert body["model"] == "tiny"
     a, b = (encoder.encode([pair[i] for pair in pairs]).mixtures for i in range(2))
     for metric in ("cosine", "js"):
-        found = [scores[metric] for scores in body["similarities"]]
-        assert found == pytest.approx(similarity(metric, a, b), abs=1e-6)
+        values = [scores[metric] for scores in body["similarities"]]
+        assert values == pytest.approx(similarity(metric, a, b), abs=1e-6)
     assert set(body["similarities"][0]) == {"cosine", "js", "truncated"}
 
 
@@ -27,7 +25,7 @@ def test_cosine_and_js_are_the_default_metrics(client: TestClient) -> None:
     assert scores == {"cosine": pytest.approx(1), "js": pytest.approx(1), "truncated": [False] * 2}
 
 
-def test_every_metric_can_be_asked_for(client: TestClient) -> None:
+def test_supports_every_metric(client: TestClient) -> None:
     metrics = client.get("/info").json()["metrics"]
     assert metrics == ["cosine", "js", "l2", "bhattacharyya", "centred"]
     request = {"pairs": [["a dog", "a man"]], "metrics": metrics}
@@ -35,31 +33,31 @@ def test_every_metric_can_be_asked_for(client: TestClient) -> None:
     assert set(scores) == {*metrics, "truncated"}
 
 
-def test_a_cut_sentence_is_reported_in_its_place(client: TestClient) -> None:
+def test_reports_truncation_per_sentence(client: TestClient) -> None:
     request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]]}
     first, second = client.post("/similarity", json=request).json()["similarities"]
     assert (first["truncated"], second["truncated"]) == ([False, True], [True, False])
 
 
-def test_tokens_are_those_of_the_whole_sentence(client: TestClient) -> None:
+def test_counts_tokens_before_truncation(client: TestClient) -> None:
     request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]]}
     assert client.post("/similarity", json=request).json()["tokens"] == [[3, 22], [22, 3]]
 
 
 @pytest.mark.parametrize("truncate", [False, "error"])
-def test_a_cut_can_be_forbidden(client: TestClient, truncate: object) -> None:
+def test_rejects_long_sentences_on_request(client: TestClient, truncate: object) -> None:
     request = {"pairs": [["dog", "dog " * 20]], "truncate": truncate}
     status, kind, message = failure(client.post("/similarity", json=request))
     assert (status, kind) == (413, "TooLarge")
     assert message.startswith("pairs[0][1] has 22 tokens, more than the 16 this model reads")
 
 
-def test_either_side_can_be_cut(client: TestClient) -> None:
+def test_truncates_either_side(client: TestClient) -> None:
     request = {"pairs": [["a sea " + "dog " * 20, "dog " * 14]], "metrics": ["cosine"]}
     scores = {}
     for side in ("right", "Left"):
-        answer = client.post("/similarity", json=request | {"truncation_direction": side}).json()
-        scores[side] = answer["similarities"][0]["cosine"]
+        response = client.post("/similarity", json=request | {"truncation_direction": side}).json()
+        scores[side] = response["similarities"][0]["cosine"]
     assert scores["Left"] == pytest.approx(1)
     assert scores["right"] < 0.9999
 
@@ -67,22 +65,22 @@ def test_either_side_can_be_cut(client: TestClient) -> None:
 SOURCE = {"source_sentence": "a man is eating", "sentences": ["a dog", "the sea was calm"]}
 
 
-def test_a_source_and_sentences_get_a_bare_list(client: TestClient) -> None:
-    found = client.post("/similarity", json={"inputs": SOURCE, "parameters": {}}).json()
+def test_source_and_sentences_return_a_list(client: TestClient) -> None:
+    scores = client.post("/similarity", json={"inputs": SOURCE, "parameters": {}}).json()
     pairs = [[SOURCE["source_sentence"], other] for other in SOURCE["sentences"]]
     metric = client.get("/info").json()["recommended_metric"]
     request = {"pairs": pairs, "metrics": [metric]}
     expected = client.post("/similarity", json=request).json()["similarities"]
-    assert found == pytest.approx([score[metric] for score in expected], abs=1e-6)
+    assert scores == pytest.approx([score[metric] for score in expected], abs=1e-6)
 
 
-def test_a_source_is_compared_by_the_metric_asked_for(client: TestClient) -> None:
+def test_source_is_compared_by_the_requested_metric(client: TestClient) -> None:
     request = {"inputs": SOURCE, "parameters": {"metric": "l2"}}
     assert all(score < 0 for score in client.post("/similarity", json=request).json())
 
 
 @pytest.mark.parametrize(
-    ("inputs", "parameters", "expected", "says"),
+    ("inputs", "parameters", "expected", "text"),
     [
         ({"sentences": []}, {}, (400, "Empty"), "inputs.sentences is empty"),
         ({"sentences": ["a", " "]}, {}, (400, "Empty"), "inputs.sentences[1] is empty"),
@@ -94,15 +92,15 @@ def test_a_source_is_compared_by_the_metric_asked_for(client: TestClient) -> Non
         ({"sentences": ["a"] * 8}, {}, (413, "TooLarge"), "inputs.sentences holds 9 sentences"),
     ],
 )
-def test_a_bad_source_gets_its_code_and_a_sentence(
+def test_rejects_invalid_source_requests(
     client: TestClient,
     inputs: dict[str, object],
     parameters: dict[str, object],
     expected: tuple[int, str],
-    says: str,
+    text: str,
 ) -> None:
-    # The answer has no place to say that a text was cut, so it is not cut unless asked.
+    # The response cannot report truncation, so long texts are rejected by default.
     body = {"inputs": SOURCE | inputs, "parameters": parameters}
     status, kind, message = failure(client.post("/similarity", json=body))
     assert (status, kind) == expected
-    assert says in message
+    assert text in message

@@ -7,13 +7,13 @@ from lattemix import __version__
 
 
 def samples(response: httpx.Response) -> dict[str, float]:
-    """Every sample without labels, and those with, by their text."""
-    found = {}
+    """Values of all samples by name and labels."""
+    values = {}
     for family in text_string_to_metric_families(response.text):
         for sample in family.samples:
             labels = "".join(f" {name}={value}" for name, value in sorted(sample.labels.items()))
-            found[sample.name + labels] = sample.value
-    return found
+            values[sample.name + labels] = sample.value
+    return values
 
 
 def test_health_and_info(client: TestClient) -> None:
@@ -27,14 +27,14 @@ def test_health_and_info(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics", "/info"])
-def test_head_is_get_without_a_body(client: TestClient, path: str) -> None:
+def test_head_has_the_headers_of_get(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 200
     response = client.head(path)
     assert response.status_code == 200
     assert response.headers["content-type"] == client.get(path).headers["content-type"]
 
 
-def test_info_has_the_fields_of_text_embeddings_inference(client: TestClient) -> None:
+def test_info_has_text_embeddings_inference_fields(client: TestClient) -> None:
     info = client.get("/info").json()
     assert (info["model_id"], info["model_dtype"]) == ("tiny:fp32", "fp32")
     assert len(info["model_sha"]) == 64
@@ -43,7 +43,7 @@ def test_info_has_the_fields_of_text_embeddings_inference(client: TestClient) ->
     assert (info["max_concurrent_requests"], info["auto_truncate"]) == (512, True)
 
 
-def test_ready_once_loaded_and_not_while_stopping(client: TestClient) -> None:
+def test_ready_fails_while_draining(client: TestClient) -> None:
     assert client.get("/ready").json() == {"status": "ready"}
     client.app.state.service.engine.draining = True  # type: ignore[attr-defined]
     response = client.get("/ready")
@@ -51,23 +51,23 @@ def test_ready_once_loaded_and_not_while_stopping(client: TestClient) -> None:
     assert client.get("/health").status_code == 200
 
 
-def test_metrics_count_what_happened(client: TestClient) -> None:
+def test_metrics_count_requests_sentences_and_batches(client: TestClient) -> None:
     client.post("/embed", json={"inputs": ["a man is eating", "dog " * 20]})
     client.post("/embed", json={"inputs": ["a man is eating", "a dog"]})
     client.post("/embed", json={"inputs": []})
-    found = samples(client.get("/metrics"))
-    assert found["lattemix_requests_total method=POST path=/embed status=200"] == 2
-    assert found["lattemix_requests_total method=POST path=/embed status=400"] == 1
-    assert found["lattemix_rejected_total reason=Empty"] == 1
-    assert found["lattemix_sentences_total"] == 4
-    assert found["lattemix_truncated_total"] == 1
-    assert found["lattemix_tokens_total"] == 6 + 16 + 4
-    assert (found["lattemix_cache_hits_total"], found["lattemix_cache_misses_total"]) == (1, 3)
-    assert found["lattemix_cache_bytes"] > 3 * 4 * 5 * 4
-    assert (found["lattemix_queue_sentences"], found["lattemix_queue_tokens"]) == (0, 0)
-    assert found["lattemix_batch_tokens_sum"] == 6 + 16 + 4
-    assert 0 < found["lattemix_batch_fill_sum"] <= found["lattemix_batch_fill_count"]
+    values = samples(client.get("/metrics"))
+    assert values["lattemix_requests_total method=POST path=/embed status=200"] == 2
+    assert values["lattemix_requests_total method=POST path=/embed status=400"] == 1
+    assert values["lattemix_rejected_total reason=Empty"] == 1
+    assert values["lattemix_sentences_total"] == 4
+    assert values["lattemix_truncated_total"] == 1
+    assert values["lattemix_tokens_total"] == 6 + 16 + 4
+    assert (values["lattemix_cache_hits_total"], values["lattemix_cache_misses_total"]) == (1, 3)
+    assert values["lattemix_cache_bytes"] > 3 * 4 * 5 * 4
+    assert (values["lattemix_queue_sentences"], values["lattemix_queue_tokens"]) == (0, 0)
+    assert values["lattemix_batch_tokens_sum"] == 6 + 16 + 4
+    assert 0 < values["lattemix_batch_fill_sum"] <= values["lattemix_batch_fill_count"]
     for stage in ("tokenization", "queue", "inference"):
-        assert found[f"lattemix_stage_seconds_count stage={stage}"] == 2
+        assert values[f"lattemix_stage_seconds_count stage={stage}"] == 2
     info = f"lattemix_info model=tiny precision=fp32 provider=cpu version={__version__}"
-    assert found[info] == 1
+    assert values[info] == 1

@@ -1,4 +1,4 @@
-"""The clients that users of embedding servers have, against a running server."""
+"""Existing OpenAI and Hugging Face clients against a running server."""
 
 import numpy as np
 import openai
@@ -12,20 +12,20 @@ from lattemix.similarity import similarity
 SOURCE, OTHERS = "a man is eating", ["someone is having lunch", "the sea was calm"]
 
 
-def test_openai(server: str, encoder: Encoder) -> None:
+def test_openai_embeddings(server: str, encoder: Encoder) -> None:
     client = openai.OpenAI(base_url=f"{server}/v1", api_key="unused")
-    answer = client.embeddings.create(model="any", input=[SOURCE, *OTHERS])
-    vectors = np.array([item.embedding for item in answer.data])
+    response = client.embeddings.create(model="any", input=[SOURCE, *OTHERS])
+    vectors = np.array([item.embedding for item in response.data])
     mixtures = encoder.encode([SOURCE, *OTHERS]).mixtures
     expected = similarity("cosine", mixtures[[0, 0]], mixtures[1:])
     np.testing.assert_allclose(vectors[1:] @ vectors[0], expected, atol=1e-5)
-    assert answer.model == "tiny"
-    assert answer.usage.prompt_tokens == sum(encoder.encode([SOURCE, *OTHERS]).tokens)
+    assert response.model == "tiny"
+    assert response.usage.prompt_tokens == sum(encoder.encode([SOURCE, *OTHERS]).tokens)
 
 
-def test_openai_as_numbers_and_as_square_roots(server: str, encoder: Encoder) -> None:
+def test_openai_with_bhattacharyya_vectors(server: str, encoder: Encoder) -> None:
     client = openai.OpenAI(base_url=f"{server}/v1", api_key="unused")
-    answer = client.embeddings.create(
+    response = client.embeddings.create(
         model="any",
         input=SOURCE,
         encoding_format="float",
@@ -33,25 +33,25 @@ def test_openai_as_numbers_and_as_square_roots(server: str, encoder: Encoder) ->
     )
     mixture = encoder.encode([SOURCE]).mixtures[0]
     expected = np.sqrt(mixture.ravel() / len(mixture))
-    np.testing.assert_allclose(answer.data[0].embedding, expected, atol=1e-6)
+    np.testing.assert_allclose(response.data[0].embedding, expected, atol=1e-6)
 
 
-def test_openai_shows_the_sentence_of_an_error(server: str) -> None:
+def test_openai_shows_the_error_message(server: str) -> None:
     client = openai.OpenAI(base_url=f"{server}/v1", api_key="unused", max_retries=0)
     with pytest.raises(openai.BadRequestError) as caught:
         client.embeddings.create(model="any", input=["a", " "])
     assert str(caught.value.body).startswith("input[1] is empty")
 
 
-def test_hugging_face(server: str, encoder: Encoder) -> None:
+def test_hugging_face_sentence_similarity(server: str, encoder: Encoder) -> None:
     client = InferenceClient(f"{server}/similarity")
-    found = client.sentence_similarity(SOURCE, OTHERS)
+    scores = client.sentence_similarity(SOURCE, OTHERS)
     mixtures = encoder.encode([SOURCE, *OTHERS]).mixtures
     metric = encoder.manifest.recommended_metric
     expected = similarity(metric, mixtures[[0, 0]], mixtures[1:], encoder.centre)
-    assert found == pytest.approx(expected.tolist(), abs=1e-6)
+    assert scores == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_hugging_face_shows_the_sentence_of_an_error(server: str) -> None:
+def test_hugging_face_shows_the_error_message(server: str) -> None:
     with pytest.raises(HfHubHTTPError, match=r"inputs\.sentences\[0\] is empty"):
         InferenceClient(f"{server}/similarity").sentence_similarity(SOURCE, [" "])

@@ -1,0 +1,173 @@
+"""The loaded service, and the context of one request to the model."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request
+from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
+
+from app.engine import Engine
+from app.errors import ApiError
+from app.observe import Metrics, Trace
+from app.schemas.common import TruncationOptions
+from app.settings import Settings
+from lattemix.encoder import Encoding, TokenEncoding
+from lattemix.errors import EmptyTextError, TooLongError
+from lattemix.similarity import check
+from model_store import Manifest, Metric
+
+T = TypeVar("T")
+FieldName = Callable[[int], str]  # the name of the i-th text in the request body
+
+_SHORT_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """A loaded model, its settings and its metrics."""
+
+    settings: Settings
+    engine: Engine
+    metrics: Metrics
+
+    @property
+    def manifest(self) -> Manifest:
+        """Manifest of the model."""
+        return self.engine.encoder.manifest
+
+    @property
+    def centre(self) -> NDArray[np.float32] | None:
+        """Centre of the model's square-rooted mixtures, if it has one."""
+        return self.engine.encoder.centre
+
+    def metric(self, requested: Metric | None) -> Metric:
+        """Return the requested metric, or the model's; raise `MetricError` if not supported."""
+        metric = requested or self.manifest.recommended_metric
+        check(metric, self.centre)
+        return metric
+
+
+@dataclass(frozen=True)
+class RequestContext:
+    """One request to the model: it encodes and computes within the request's limits."""
+
+    service: Service
+    request: Request
+    trace: Trace
+    started: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, request: Request) -> "RequestContext":
+        """Return the context of a request."""
+        return cls(request.app.state.service, request, request.state.trace)
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the service."""
+        return self.service.settings
+
+    async def encode(
+        self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
+    ) -> Encoding:
+        """Encode the texts of a field of the body; errors about a text name it."""
+        return await self._encode(self.service.engine.encode, field, texts, name, options)
+
+    async def encode_tokens(
+        self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
+    ) -> list[TokenEncoding]:
+        """Encode every token of the texts; else like `encode`."""
+        return await self._encode(self.service.engine.encode_tokens, field, texts, name, options)
+
+    async def _encode(
+        self,
+        encode: Callable[..., Awaitable[T]],
+        field: str,
+        texts: Sequence[str],
+        name: FieldName,
+        options: TruncationOptions,
+    ) -> T:
+        self._check(field, texts, name)
+        truncate, side = bool(options.truncate), options.truncation_direction
+        try:
+            return await encode(texts, self.trace, truncate, side, self._wait)
+        except EmptyTextError as error:
+            raise ApiError("Empty", f"{name(error.index)} {error.reason}.") from error
+        except TooLongError as error:
+            remedy = 'shorten it, or send "truncate": true'
+            raise ApiError("TooLarge", f"{name(error.index)} {error.reason}: {remedy}.") from error
+
+    async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
+        """Score and serialise, in a thread if there are many mixtures (default: sentences)."""
+        mixtures = mixtures or self.trace.sentences
+        return await self.service.engine.compute(job, mixtures, self._wait)
+
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        """Run other work of the request in a thread."""
+        return await self.service.engine.off_loop(job, self._wait)
+
+    def _check(self, field: str, texts: Sequence[str], name: FieldName) -> None:
+        """Reject no texts, too many or too long ones before they are tokenized."""
+        if not texts:
+            raise ApiError("Empty", f"{field} is empty: send at least one.")
+        max_inputs, max_characters = self.settings.max_inputs, self.settings.max_characters
+        if len(texts) > max_inputs:
+            raise ApiError(
+                "TooLarge",
+                f"{field} holds {len(texts):,} sentences, more than the {max_inputs:,} of "
+                "LATTEMIX_MAX_INPUTS: send several requests, or raise it.",
+            )
+        for index, text in enumerate(texts):
+            if len(text) > max_characters:
+                raise ApiError(
+                    "TooLarge",
+                    f"{name(index)} has {len(text):,} characters, more than the "
+                    f"{max_characters:,} of LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
+                )
+
+    async def _wait(self, work: asyncio.Future[T]) -> T:
+        """Return the result; raise at the timeout, or when the client disconnects."""
+        disconnect: asyncio.Future[Message] | None = None
+        try:
+            # Watching for a disconnect costs more than the rest of this: not for short work.
+            await asyncio.wait((work,), timeout=min(_SHORT_WAIT_SECONDS, self._seconds_left))
+            if not work.done():
+                # The body has been read, so the next message is the disconnect.
+                disconnect = asyncio.ensure_future(self.request.receive())
+                either: set[asyncio.Future[Any]] = {work, disconnect}
+                await asyncio.wait(
+                    either, timeout=self._seconds_left, return_when=asyncio.FIRST_COMPLETED
+                )
+            if work.done():
+                return work.result()
+            if disconnect is not None and disconnect.done():
+                raise ClientDisconnect
+            raise ApiError(
+                "Timeout",
+                f"This took longer than the {self.settings.request_timeout:g} seconds of "
+                "LATTEMIX_REQUEST_TIMEOUT: send less at once, or raise it.",
+            )
+        finally:
+            work.cancel()
+            if disconnect is not None:
+                disconnect.cancel()
+
+    @property
+    def _seconds_left(self) -> float:
+        return self.started + self.settings.request_timeout - time.monotonic()
+
+
+# A coroutine: FastAPI would run a plain function in a thread.
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Loaded = Annotated[Service, Depends(_service)]
+# `Depends` keeps FastAPI from documenting the parameter; `ModelRoute` passes the value.
+Context = Annotated[RequestContext, Depends(RequestContext.of)]
