@@ -3,10 +3,10 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +32,6 @@ _CHARACTERS_PER_SECOND = 3e6  # estimated speed of tokenization
 _INLINE_CHARACTERS = 500
 _INLINE_SENTENCES = 4
 _MIN_REQUESTS = 16  # accepted however slow the model is
-
-
-class Wait(Protocol):
-    """Awaits a future, and may give up before it is done."""
-
-    def __call__(self, work: asyncio.Future[T], /) -> Awaitable[T]:
-        """Return the result of `work`, or raise."""
-
-
-async def _wait(work: asyncio.Future[T], /) -> T:
-    return await work
 
 
 class Engine:
@@ -104,17 +93,16 @@ class Engine:
         trace: Trace,
         truncate: bool = True,
         side: Side = "right",
-        wait: Wait = _wait,
     ) -> Encoding:
         """Return the mixture of every text, in order, and fill in the trace.
+
+        After cancellation, sentences that no other request waits for are not computed.
 
         Args:
             texts: the texts.
             trace: the request's measurements.
             truncate: whether texts that are too long may be truncated.
             side: the side to truncate.
-            wait: called to wait for threads. If it raises, or the caller is cancelled, sentences
-                that no other request waits for are not computed.
 
         Raises:
             EmptyTextError: the first text without words.
@@ -127,10 +115,10 @@ class Engine:
         self._admit_sentences(len(texts), trace)
         keys = [cache_key(text, side) for text in texts]
         mixtures = np.empty((len(texts), *self._shape), np.float32)
-        cached = await self._read_cache(keys, mixtures, wait)
+        cached = await self._read_cache(keys, mixtures)
         misses = [index for index, info in enumerate(cached) if info is None]
         tokenize = self.encoder.tokenize
-        tokens = await self._tokenize(tokenize, texts, misses, side, wait) if misses else []
+        tokens = await self._tokenize(tokenize, texts, misses, side) if misses else []
         for index, text in zip(misses, tokens, strict=True):
             cached[index] = TextInfo(text.total, text.truncated)
         infos = [info for info in cached if info is not None]  # all of them by now
@@ -138,14 +126,14 @@ class Engine:
         self._record_texts(infos, trace, start)
         self._check_lengths(infos, truncate)
         if misses:
-            sentences = await self._run_model(tokens, trace, wait)
+            sentences = await self._run_model(tokens, trace)
 
             def collect() -> None:
                 for index, sentence in zip(misses, sentences, strict=True):
                     mixtures[index] = sentence.mixture
                 self.cache.write((keys[i], mixtures[i], infos[i]) for i in misses)
 
-            await self.compute(collect, len(misses), wait)
+            await self.compute(collect, len(misses))
         return Encoding(
             mixtures, [info.tokens for info in infos], [info.truncated for info in infos]
         )
@@ -156,7 +144,6 @@ class Engine:
         trace: Trace,
         truncate: bool = True,
         side: Side = "right",
-        wait: Wait = _wait,
     ) -> list[TokenEncoding]:
         """Return the mixture of every token of every text; otherwise like `encode`.
 
@@ -164,26 +151,24 @@ class Engine:
         """
         start = time.perf_counter()
         self._admit_sentences(len(texts), trace)
-        parsed = await self._tokenize(self.encoder.parse, texts, range(len(texts)), side, wait)
+        parsed = await self._tokenize(self.encoder.parse, texts, range(len(texts)), side)
         tokens = [text.tokens for text in parsed]
         infos = [TextInfo(text.total, text.truncated) for text in tokens]
         self._record_texts(infos, trace, start)
         self._check_lengths(infos, truncate)
-        sentences = await self._run_model(tokens, trace, wait)
+        sentences = await self._run_model(tokens, trace)
         return [
             self.encoder.token_encoding(text, sentence.mixture)
             for text, sentence in zip(parsed, sentences, strict=True)
         ]
 
     async def _read_cache(
-        self, keys: list[bytes], mixtures: NDArray[np.float32], wait: Wait
+        self, keys: list[bytes], mixtures: NDArray[np.float32]
     ) -> list[TextInfo | None]:
         if len(keys) <= _INLINE_SENTENCES:
             return self.cache.read(keys, mixtures)
         loop = asyncio.get_running_loop()
-        return await wait(
-            loop.run_in_executor(self._tokenizer_pool, self.cache.read, keys, mixtures)
-        )
+        return await loop.run_in_executor(self._tokenizer_pool, self.cache.read, keys, mixtures)
 
     def _record_texts(self, infos: Sequence[TextInfo], trace: Trace, start: float) -> None:
         trace.tokenization += time.perf_counter() - start
@@ -197,13 +182,13 @@ class Engine:
             if info.truncated:
                 raise TooLongError(index, info.tokens, self.encoder.manifest.max_tokens)
 
-    async def compute(self, job: Callable[[], T], mixtures: int, wait: Wait = _wait) -> T:
+    async def compute(self, job: Callable[[], T], mixtures: int) -> T:
         """Run a job on so many mixtures (scores, JSON), in a thread unless it is small."""
-        return job() if mixtures <= _INLINE_SENTENCES else await self.off_loop(job, wait)
+        return job() if mixtures <= _INLINE_SENTENCES else await self.off_loop(job)
 
-    async def off_loop(self, job: Callable[[], T], wait: Wait = _wait) -> T:
+    async def off_loop(self, job: Callable[[], T]) -> T:
         """Run a job in a thread."""
-        return await wait(asyncio.get_running_loop().run_in_executor(self._pool, job))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
     async def check(self) -> None:
         """Raise `UnavailableError` or `InferenceError` unless the model works."""
@@ -241,7 +226,6 @@ class Engine:
         texts: Sequence[str],
         indices: Sequence[int],
         side: Side,
-        wait: Wait,
     ) -> list[T]:
         """Tokenize the texts at these indices, unless the estimated wait is too long."""
         self._check_wait()
@@ -259,7 +243,7 @@ class Engine:
                     if self.stopped:
                         raise UnavailableError("The service is stopping.")
                     pool = self._tokenizer_pool
-                    tokens += await wait(loop.run_in_executor(pool, tokenize, part, side))
+                    tokens += await loop.run_in_executor(pool, tokenize, part, side)
             finally:
                 self._characters -= characters
         except EmptyTextError as error:
@@ -267,12 +251,12 @@ class Engine:
         self._check_wait()
         return tokens
 
-    async def _run_model(self, tokens: list[Tokens], trace: Trace, wait: Wait) -> list[Sentence]:
+    async def _run_model(self, tokens: list[Tokens], trace: Trace) -> list[Sentence]:
         """Run the model on texts; return their sentences with mixtures, in order."""
         start = time.perf_counter()
         submission = self.batcher.submit(tokens)
         try:
-            await wait(submission.done)
+            await submission.done
         finally:
             self.batcher.withdraw(submission)
             trace.tokens += submission.computed_tokens

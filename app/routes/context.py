@@ -1,10 +1,10 @@
 """The loaded service, and the context of one request to the model."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from fastapi import Depends, Request
@@ -25,7 +25,7 @@ from model_store import Manifest, Metric
 T = TypeVar("T")
 FieldName = Callable[[int], str]  # the name of the i-th text in the request body
 
-_SHORT_WAIT_SECONDS = 1.0
+_SHORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RequestContext:
     service: Service
     request: Request
     trace: Trace
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @classmethod
     def of(cls, request: Request) -> "RequestContext":
@@ -95,7 +95,7 @@ class RequestContext:
         self._check(field, texts, name)
         truncate, side = bool(options.truncate), options.truncation_direction
         try:
-            return await encode(texts, self.trace, truncate, side, self._wait)
+            return await encode(texts, self.trace, truncate, side)
         except EmptyTextError as error:
             raise ApiError("Empty", f"{name(error.index)} {error.reason}.") from error
         except TooLongError as error:
@@ -105,11 +105,11 @@ class RequestContext:
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
         """Score and serialise, in a thread if there are many mixtures (default: sentences)."""
         mixtures = mixtures or self.trace.sentences
-        return await self.service.engine.compute(job, mixtures, self._wait)
+        return await self.service.engine.compute(job, mixtures)
 
     async def off_loop(self, job: Callable[[], T]) -> T:
         """Run other work of the request in a thread."""
-        return await self.service.engine.off_loop(job, self._wait)
+        return await self.service.engine.off_loop(job)
 
     def _check(self, field: str, texts: Sequence[str], name: FieldName) -> None:
         """Reject no texts, too many or too long ones before they are tokenized."""
@@ -130,36 +130,42 @@ class RequestContext:
                     f"{max_characters:,} of LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
                 )
 
-    async def _wait(self, work: asyncio.Future[T]) -> T:
-        """Return the result; raise at the timeout, or when the client disconnects."""
+    @asynccontextmanager
+    async def time_limit(self) -> AsyncIterator[None]:
+        """Cancel the work inside at the request's timeout, or when the client disconnects."""
+        loop = asyncio.get_running_loop()
         disconnect: asyncio.Future[Message] | None = None
+
+        def watch() -> None:
+            nonlocal disconnect
+            # The body has been read, so the next message is the disconnect.
+            disconnect = asyncio.ensure_future(self.request.receive())
+            disconnect.add_done_callback(cancel)
+
+        def cancel(message: asyncio.Future[Message]) -> None:
+            with suppress(RuntimeError):  # the work has just ended
+                if not message.cancelled():
+                    timeout.reschedule(loop.time())
+
+        # Watching costs more than short work does.
+        timer = loop.call_later(_SHORT_SECONDS, watch)
         try:
-            # Watching for a disconnect costs more than the rest of this: not for short work.
-            await asyncio.wait((work,), timeout=min(_SHORT_WAIT_SECONDS, self._seconds_left))
-            if not work.done():
-                # The body has been read, so the next message is the disconnect.
-                disconnect = asyncio.ensure_future(self.request.receive())
-                either: set[asyncio.Future[Any]] = {work, disconnect}
-                await asyncio.wait(
-                    either, timeout=self._seconds_left, return_when=asyncio.FIRST_COMPLETED
-                )
-            if work.done():
-                return work.result()
+            async with asyncio.timeout_at(self.started + self.settings.request_timeout) as timeout:
+                yield
+        except TimeoutError:
+            if not timeout.expired():
+                raise
             if disconnect is not None and disconnect.done():
-                raise ClientDisconnect
+                raise ClientDisconnect from None
             raise ApiError(
                 "Timeout",
                 f"This took longer than the {self.settings.request_timeout:g} seconds of "
                 "LATTEMIX_REQUEST_TIMEOUT: send less at once, or raise it.",
-            )
+            ) from None
         finally:
-            work.cancel()
+            timer.cancel()
             if disconnect is not None:
                 disconnect.cancel()
-
-    @property
-    def _seconds_left(self) -> float:
-        return self.started + self.settings.request_timeout - time.monotonic()
 
 
 # A coroutine: FastAPI would run a plain function in a thread.

@@ -36,12 +36,13 @@ class ModelRoute(APIRoute):
         async def handle(request: Request) -> Response:
             context = RequestContext.of(request)
             content = await _read(request)
-            if len(content) <= _SMALL_BODY:
-                body = _parse(content, adapter)
-            else:
-                max_inputs = context.settings.max_inputs
-                body = await context.off_loop(lambda: _parse_large(content, adapter, max_inputs))
-            response: Response = await self.endpoint(body=body, context=context)
+            async with context.time_limit():
+                if len(content) <= _SMALL_BODY:
+                    body = _parse(content, adapter)
+                else:
+                    limit = context.settings.max_inputs
+                    body = await context.off_loop(lambda: _parse_large(content, adapter, limit))
+                response: Response = await self.endpoint(body=body, context=context)
             return response
 
         return handle
