@@ -1,4 +1,3 @@
-import logging
 import os
 import re
 import subprocess
@@ -25,27 +24,6 @@ LATTEMIX = str(Path(sys.executable).parent / "lattemix")
 def client(settings: Settings) -> Iterator[TestClient]:
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def server(store: Store) -> Iterator[str]:
-    """The URL of `lattemix serve`, really running."""
-    with serving(store) as (_, url):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A Ray cluster of two cores, in this machine."""
-    import ray
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    small = 100_000_000  # bytes; else a third of the machine's memory
-    ray.init(
-        num_cpus=2, object_store_memory=small, include_dashboard=False, configure_logging=False
-    )
-    yield
-    ray.shutdown()
 
 
 @contextmanager
@@ -92,12 +70,3 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     if isinstance(stopped.value.code, str):  # what sys.exit prints on its own
         return 1, captured.out, stopped.value.code
     return stopped.value.code or 0, captured.out, captured.err
-
-
-@pytest.fixture
-def lattemix_environment(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr(sys, "argv", [])
-    # `serve` sends the log to what is standard error during its test.
-    monkeypatch.setattr(logging.getLogger("lattemix"), "handlers", [])
-    monkeypatch.setenv("LATTEMIX_STORE", str(store.root))
-    monkeypatch.setenv("LATTEMIX_MODEL", "tiny")
