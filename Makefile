@@ -34,7 +34,7 @@ serve: $(VENV)/.serve $(ARTIFACT)
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
 test: $(VENV)/.dev $(ARTIFACT)
-	$(BIN)/pytest -m "not browser" --cov
+	$(BIN)/pytest -n 2 --dist worksteal -m "not browser" --cov
 
 # Debian's Chromium where that can be installed, and playwright's own elsewhere.
 test-browser: $(VENV)/.browser $(ARTIFACT)
@@ -45,7 +45,7 @@ test-browser: $(VENV)/.browser $(ARTIFACT)
 	  else $(BIN)/playwright install chromium; fi
 	BROWSER_REQUIRED=1 $(BIN)/pytest tests/browser
 
-# Without them, lint and test skip what they would check, and say so.
+# Without these tools, lint and test skip their checks and say so.
 deploy-tools: $(TOOLS)/.unpacked
 
 $(TOOLS)/.unpacked: deploy/tools.sh

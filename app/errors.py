@@ -78,8 +78,7 @@ ERRORS: dict[ErrorType, Kind] = {
     "Overloaded": Kind(
         429,
         "The service is overloaded; retry after the seconds in `Retry-After`.",
-        "1.1 seconds of work are queued, and LATTEMIX_MAX_WAIT_SECONDS is 1.0: try again "
-        "in 2 s.",
+        "1.1 seconds of work are queued, and LATTEMIX_MAX_WAIT_SECONDS is 1.0: try again in 2 s.",
     ),
     "Internal": Kind(500, "Internal error."),
     "Unhealthy": Kind(

@@ -1,49 +1,30 @@
-"""Tiny real models, made here: a BERT of two layers, a head trained on it, and their store."""
+"""A tiny model to serve, its store, and settings. Nothing here needs torch."""
 
+import logging
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
-import tokenizers
-import torch
-from tokenizers import models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel
 
 from app.settings import Settings
 from lattemix.build.assemble import assemble
 from lattemix.build.backbones import Checkpoint
 from lattemix.build.head import Head
 from lattemix.encoder import Encoder
-from model_store import Artifact, Store, latents
-from training.backbones import load
-from training.cache import VectorCache
-from training.corpus import Corpus, prepare
-from training.encoding import EncodedCorpus
-from training.job import make_head
-from training.meanings import meanings
-from training.recipe import Recipe
+from model_store import Artifact, Store
+from tests.app.conftest import serving
+from tests.tiny import SENTENCES, write_backbone, write_head
 
-# No stopwatch. `pytest --hypothesis-profile=thorough tests/reliability` looks fifty times as long.
-_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("patient", **_PATIENT)
-hypothesis.settings.register_profile("thorough", max_examples=5000, **_PATIENT)
-hypothesis.settings.load_profile("patient")
-torch.set_num_threads(1)  # for models so small, a second one is only waited for
-
-SENTENCES = [
-    "a man is eating",
-    "someone is having lunch",
-    "the dog runs in the park",
-    "a dog is running outside",
-    "two women are talking",
-    "the market fell on tuesday",
-    "prices dropped this week",
-    "a child plays with a red ball",
-    "the sea was calm and blue",
-    "nobody likes cold coffee",
-]
+# No deadline: the machine may be busy. `pytest --hypothesis-profile=thorough tests/reliability`
+# tries fifty times as many examples.
+_OPTIONS = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("default", **_OPTIONS)
+hypothesis.settings.register_profile("thorough", max_examples=5000, **_OPTIONS)
+hypothesis.settings.load_profile("default")
 
 
 @pytest.fixture(autouse=True)
@@ -54,33 +35,10 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def recipe() -> Recipe:
-    return Recipe(latent_dims=4, classes=5, steps=30, batch_sentences=2, max_tokens=16)
-
-
-@pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a random BERT: 2 layers, 16 wide, 32 positions."""
+    """Directory of a random BERT with 2 layers, width 16 and 32 positions."""
     directory = tmp_path_factory.mktemp("tiny-bert")
-    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
-    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer.save(str(directory / "tokenizer.json"))
-    torch.manual_seed(7)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=32,
-        max_position_embeddings=32,
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(directory)
+    write_backbone(directory)
     return directory
 
 
@@ -97,32 +55,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return prepare(SENTENCES, tmp_path_factory.mktemp("prepared"))
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> VectorCache:
-    return VectorCache(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session")
-def encoded(
-    checkpoint: Checkpoint, prepared: Corpus, cache: VectorCache, recipe: Recipe
-) -> EncodedCorpus:
-    return EncodedCorpus(load(checkpoint, recipe.max_tokens), prepared, cache)
-
-
-@pytest.fixture(scope="session")
-def head_directory(
-    encoded: EncodedCorpus, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def head_directory(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("heads") / "tiny"
-    about = "ten sentences written for the tests"
-    head = make_head(encoded, recipe, about, progress=False)
-    head.save(directory)
-    digest = str(Head.load(directory).spec.sha256)
-    latents.write(meanings(head, encoded, recipe), digest, directory)
+    write_head(checkpoint, directory)
     return directory
 
 
@@ -163,9 +98,44 @@ def settings(store: Store) -> Settings:
     )
 
 
+@pytest.fixture(scope="session")
+def server(store: Store) -> Iterator[str]:
+    """URL of a running `lattemix serve`."""
+    with serving(store) as (_, url):
+        yield url
+
+
+@pytest.fixture
+def lattemix_environment(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """Settings of the tiny model for commands that run in this process."""
+    monkeypatch.setattr(sys, "argv", [])
+    # `serve` adds a handler for the standard error of its test.
+    monkeypatch.setattr(logging.getLogger("lattemix"), "handlers", [])
+    monkeypatch.setenv("LATTEMIX_STORE", str(store.root))
+    monkeypatch.setenv("LATTEMIX_MODEL", "tiny")
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """A Ray cluster of this process, with two cores."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    small = 100_000_000  # bytes; the default is a third of the machine's memory
+    ray.init(
+        "local",  # not the cluster of another test process
+        num_cpus=2,
+        object_store_memory=small,
+        include_dashboard=False,
+        configure_logging=False,
+    )
+    yield
+    ray.shutdown()
+
+
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the client slept, without sleeping."""
+    """Durations that the client would have slept."""
     naps: list[float] = []
 
     async def sleep(seconds: float) -> None:

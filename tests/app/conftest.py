@@ -1,4 +1,3 @@
-import logging
 import os
 import re
 import subprocess
@@ -25,27 +24,6 @@ LATTEMIX = str(Path(sys.executable).parent / "lattemix")
 def client(settings: Settings) -> Iterator[TestClient]:
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def server(store: Store) -> Iterator[str]:
-    """URL of a `lattemix serve` process."""
-    with serving(store) as (_, url):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A local Ray cluster of two cores."""
-    import ray
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    small = 100_000_000  # bytes; else a third of the machine's memory
-    ray.init(
-        num_cpus=2, object_store_memory=small, include_dashboard=False, configure_logging=False
-    )
-    yield
-    ray.shutdown()
 
 
 @contextmanager
@@ -92,12 +70,3 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     if isinstance(stopped.value.code, str):  # sys.exit prints it
         return 1, captured.out, stopped.value.code
     return stopped.value.code or 0, captured.out, captured.err
-
-
-@pytest.fixture
-def lattemix_environment(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    monkeypatch.setattr(sys, "argv", [])
-    # `serve` would log to the standard error of the test that called it first.
-    monkeypatch.setattr(logging.getLogger("lattemix"), "handlers", [])
-    monkeypatch.setenv("LATTEMIX_STORE", str(store.root))
-    monkeypatch.setenv("LATTEMIX_MODEL", "tiny")

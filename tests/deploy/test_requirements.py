@@ -20,8 +20,8 @@ LOCKS = {"cpu": ("cpu", "otel"), "gpu": ("gpu", "otel"), "build": ("cpu", "expor
 IMAGE = {"python_version": "3.11", "python_full_version": "3.11.0", "sys_platform": "linux"}
 IMAGE |= {"platform_system": "Linux", "platform_machine": "x86_64", "extra": ""}
 # Packages outside the development environment, whose requirements only `make lock-check` can see:
-# onnxruntime-gpu would overwrite onnxruntime's files, and pip builds in an environment of its own.
-NOT_INSTALLED = r"onnxruntime-gpu|nvidia-.+|hatchling|tomlkit|trove-classifiers"
+# onnxruntime-gpu would overwrite onnxruntime's files.
+NOT_INSTALLED = r"onnxruntime-gpu|nvidia-.+"
 
 
 class Pin(NamedTuple):

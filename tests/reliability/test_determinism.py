@@ -15,7 +15,7 @@ from lattemix.build.backbones import Checkpoint
 from lattemix.encoder import Encoder
 from model_store import Artifact, Store
 from model_store.manifest import sha256_of
-from tests.conftest import SENTENCES
+from tests.tiny import RECIPE, SENTENCES
 from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
@@ -56,9 +56,9 @@ def run_program(program: str, *arguments: object, seed: int = 0) -> str:
 
 @pytest.mark.parametrize("weighting", ["uniform", "sif"])
 def test_head_does_not_depend_on_the_cache_directory(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path, weighting: str
+    checkpoint: Checkpoint, tmp_path: Path, weighting: str
 ) -> None:
-    weighted = Recipe.model_validate(recipe.model_dump() | {"token_weighting": weighting})
+    weighted = Recipe.model_validate(RECIPE.model_dump() | {"token_weighting": weighting})
     for name in ("first", "second"):
         corpus = prepare(SENTENCES, tmp_path / name / "corpus")
         cache = VectorCache(tmp_path / name / "cache")
@@ -69,14 +69,12 @@ def test_head_does_not_depend_on_the_cache_directory(
         assert first == second
 
 
-def test_cached_vectors_train_the_same_head(
-    checkpoint: Checkpoint, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_cached_vectors_train_the_same_head(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """The second run reads the vectors that the first has cached."""
     corpus, cache = prepare(SENTENCES, tmp_path / "corpus"), VectorCache(tmp_path / "cache")
     for name in ("cold", "warm"):
-        encoded = EncodedCorpus(load(checkpoint, recipe.max_tokens), corpus, cache)
-        make_head(encoded, recipe, "x", progress=False).save(tmp_path / name)
+        encoded = EncodedCorpus(load(checkpoint, RECIPE.max_tokens), corpus, cache)
+        make_head(encoded, RECIPE, "x", progress=False).save(tmp_path / name)
     cold, warm = (sha256_of(tmp_path / name / "head.safetensors") for name in ("cold", "warm"))
     assert cold == warm
 

@@ -1,15 +1,46 @@
-"""`lattemix-train train` in this process, on the tiny backbone and corpus."""
+"""The tiny corpus encoded by transformers, and `lattemix-train train` on it in this process."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.conftest import SENTENCES
+from lattemix.build.backbones import Checkpoint
+from tests.tiny import RECIPE, SENTENCES
 from training import cli
+from training.backbones import load
+from training.cache import VectorCache
+from training.corpus import Corpus, prepare
+from training.encoding import EncodedCorpus
+from training.recipe import Recipe
+
+torch.set_num_threads(1)  # a second thread only costs time with models this small
 
 Run = Callable[..., object]
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    return RECIPE
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepare(SENTENCES, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> VectorCache:
+    return VectorCache(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def encoded(
+    checkpoint: Checkpoint, prepared: Corpus, cache: VectorCache, recipe: Recipe
+) -> EncodedCorpus:
+    return EncodedCorpus(load(checkpoint, recipe.max_tokens), prepared, cache)
 
 
 def settings(**values: object) -> list[str]:

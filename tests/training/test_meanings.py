@@ -68,16 +68,22 @@ def test_omits_rare_words_and_punctuation(
     assert known == {word for word in counts if counts.count(word) >= 4}
 
 
-def test_describe_writes_the_same_words_as_training(
-    head_directory: Path, corpus: Path, backbone: Path, cache: VectorCache, tmp_path: Path
+def test_describe_writes_the_words_of_the_classes(
+    head: Head,
+    encoded: EncodedCorpus,
+    recipe: Recipe,
+    corpus: Path,
+    backbone: Path,
+    cache: VectorCache,
+    tmp_path: Path,
 ) -> None:
-    shutil.copytree(head_directory, tmp_path / "head")
-    (tmp_path / "head" / LATENTS).unlink()
+    head.save(tmp_path / "head")
     messages: list[str] = []
     describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), tell=messages.append)
     assert messages == [f"Wrote {tmp_path / 'head' / LATENTS}; export the head again to serve it."]
-    classes = (tmp_path / "head" / LATENTS).read_text(encoding="utf-8")
-    assert classes == (head_directory / LATENTS).read_text(encoding="utf-8")
+    digest = Head.load(tmp_path / "head").spec.sha256
+    written = latents.read(tmp_path / "head" / LATENTS, digest, 4, 5)
+    assert written == meanings(head, encoded, recipe)
 
 
 def test_describe_rejects_baselines(

@@ -16,7 +16,7 @@ from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError
 from model_store import ArtifactError, Store, StoreError
-from tests.lattemix.build.heads import random_head
+from tests.tiny import random_head
 from training.backbones import load
 
 

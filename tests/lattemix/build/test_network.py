@@ -16,7 +16,7 @@ from lattemix.build.network import build_model
 from lattemix.encoder import Encoder
 from model_store import Store
 from tests.conftest import SENTENCES
-from tests.lattemix.build.heads import random_head
+from tests.tiny import random_head
 from training.backbones import load
 
 

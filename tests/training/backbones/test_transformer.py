@@ -7,7 +7,7 @@ import pytest
 from transformers import ViTConfig, ViTModel
 
 from lattemix.build.backbones import BackboneError, Checkpoint
-from tests.conftest import SENTENCES
+from tests.tiny import PROBES, RECIPE, SENTENCES, token_vectors
 from training.backbones import load
 from training.backbones.transformer import Transformer
 
@@ -82,3 +82,10 @@ def test_rejects_damaged_weights(backbone: Path, tmp_path: Path) -> None:
 def test_encodes_a_line_without_words_as_special_tokens(checkpoint: Checkpoint) -> None:
     # A tokenizer may find nothing in a line that is not blank; its special tokens remain.
     assert load(checkpoint, 16).encode(["a dog", " "]).lengths.tolist() == [4, 2]
+
+
+def test_agrees_with_the_numpy_bert_of_the_tests(checkpoint: Checkpoint) -> None:
+    expected = token_vectors(checkpoint, PROBES)
+    encoded = load(checkpoint, RECIPE.max_tokens).encode(PROBES)
+    np.testing.assert_array_equal(encoded.ids, expected.ids)
+    np.testing.assert_allclose(encoded.vectors, expected.vectors, atol=1e-5)
