@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import closing
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -59,7 +60,7 @@ def measure(plan: Plan, parts: list[str]) -> tuple[dict[str, Series], list[str]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stops the servers
     results: dict[str, Series] = {}
     failures: list[str] = []
-    with Contestants() as contestants:
+    with closing(Contestants()) as contestants:
         for name in parts:
             start = time.perf_counter()
             print(name, flush=True)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -10,11 +9,8 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks import in_process, load_generator
-from benchmarks.load_generator import HOST, Responses
+from benchmarks import in_process
+from benchmarks.load_generator import HOST
 from benchmarks.processes import Server, Worker, free_port
 from benchmarks.texts import sentences
 from benchmarks.traffic import (
@@ -47,7 +43,7 @@ class Service(NamedTuple):
 
 
 class Contestants:
-    """Starts contestants in processes of their own, as a context manager."""
+    """Starts contestants in processes of their own."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -56,12 +52,8 @@ class Contestants:
         self.onnx_runtime = cache(partial(self._worker, in_process.OnnxRuntime))
         self.server = cache(self._start_server)
 
-    def __enter__(self) -> "Contestants":
-        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # one file per connection
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Stop all contestants."""
         self._stack.close()
 
     @cached_property
@@ -83,24 +75,10 @@ class Contestants:
             )
         return services
 
-    def closed_loop(self, server: Server, requests: Sequence[bytes], clients: int) -> Responses:
-        """Run a closed loop of clients in the load generator's process."""
-        return self._send(server, load_generator.closed_loop, requests, clients)
-
-    def open_loop(
-        self, server: Server, requests: Sequence[bytes], due: NDArray[np.float64]
-    ) -> Responses:
-        """Run an open loop of arrivals in the load generator's process."""
-        return self._send(server, load_generator.open_loop, requests, due)
-
     @cached_property
     def backbone(self) -> Path:
         """Directory of the backbone's files, fetched if needed."""
         return self._stack.enter_context(open_backbone(BACKBONE)).directory
-
-    @cached_property
-    def _generator(self) -> Worker:
-        return self._worker(_call)
 
     @cached_property
     def _infinity(self) -> Server:
@@ -125,20 +103,13 @@ class Contestants:
     def _warm(self, server: Server, request: Callable[[Sequence[str]], bytes]) -> Server:
         self._stack.callback(server.close)
         texts = sentences("warm-up", in_process.WARM_UP_SENTENCES)
-        self.closed_loop(server, [request(chunk) for chunk in chunks(texts, 8)], 8).check()
+        server.closed_loop([request(chunk) for chunk in chunks(texts, 8)], 8).check()
         return server
 
     def _worker(self, factory: Callable[..., Any], *arguments: object) -> Worker:
         worker = Worker(factory, *arguments)
         self._stack.callback(worker.close)
         return worker
-
-    def _send(
-        self, server: Server, loop: Callable[..., Responses], *arguments: object
-    ) -> Responses:
-        responses: Responses = self._generator(loop, server.port, *arguments)
-        server.check()
-        return responses
 
 
 def serve(precision: Precision) -> Server:
@@ -147,8 +118,3 @@ def serve(precision: Precision) -> Server:
     program = Path(sys.executable).parent / "lattemix"
     options = ["--port", str(port), "--model", f"default:{precision}"]
     return Server([program, "serve", *options], port, "/ready")
-
-
-def _call() -> Callable[..., Any]:
-    """A function that calls another one: the load generator's worker."""
-    return lambda function, *arguments: function(*arguments)

@@ -6,9 +6,10 @@ bytes prepared beforehand, and response bodies are discarded. Its own CPU time i
 
 import asyncio
 import json
+import resource
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import httptools
 import numpy as np
@@ -20,6 +21,7 @@ OK, TOO_MANY_REQUESTS = 200, 429
 FAILED = 0  # status of a request without a response
 TIMEOUT_SECONDS = 120.0
 _TICK_SECONDS = 0.001  # arrivals within a tick are sent together: waking up is costly
+_READ_BYTES = 262_144
 _MAX_IDLE_SECONDS = 2.0  # a server may close a connection that was idle for longer
 
 
@@ -79,16 +81,15 @@ def post(path: str, body: object, accept: str = "application/json") -> bytes:
 def closed_loop(port: int, requests: Sequence[bytes], clients: int) -> Responses:
     """Send all requests; each client sends its next one when it has received a response."""
 
+    async def client(load: _Load, indices: Iterator[int]) -> None:
+        for index in indices:
+            await load.send(index, load.now())
+
     async def send_all(load: _Load) -> None:
-        indices = iter(range(len(requests)))
-
-        async def client() -> None:
-            for index in indices:
-                await load.send(index, load.now())
-
+        indices = iter(range(len(requests)))  # shared by all clients
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):
-                group.create_task(client())
+                group.create_task(client(load, indices))
 
     return _Load(port, requests).run(send_all)
 
@@ -112,26 +113,29 @@ class _Load:
     def __init__(self, port: int, requests: Sequence[bytes]) -> None:
         self._port = port
         self._requests = requests
-        self._due = np.zeros(len(requests))
-        self._seconds = np.zeros(len(requests))
+        self._due, self._seconds = np.zeros(len(requests)), np.zeros(len(requests))
         self._status = np.full(len(requests), FAILED)
+        self._connections: list[_Connection] = []
         self._idle: list[_Connection] = []
         self._start = 0.0
 
-    def run(self, send_all: Callable[["_Load"], Awaitable[None]]) -> Responses:
-        async def timed() -> float:
-            self._start = time.perf_counter()
-            await send_all(self)
-            for connection in self._idle:
-                connection.close()
-            return self.now()
+    def run(self, send_all: Callable[["_Load"], Coroutine[Any, Any, None]]) -> Responses:
+        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # one file per connection
+        self._start, cpu = time.perf_counter(), time.process_time()
 
-        cpu = time.process_time()
+        async def send_and_close() -> None:
+            try:
+                await send_all(self)
+            finally:
+                for connection in self._connections:
+                    connection.close()
+
         try:
-            elapsed = uvloop.run(timed())
+            uvloop.run(send_and_close())
         except* LoadError as errors:
             raise errors.exceptions[0] from None
-        cpu = time.process_time() - cpu
+        elapsed, cpu = self.now(), time.process_time() - cpu
         return Responses(self._due, self._seconds, self._status, elapsed, cpu)
 
     def now(self) -> float:
@@ -140,7 +144,10 @@ class _Load:
     async def send(self, index: int, due: float) -> None:
         self._due[index] = due
         try:
-            connection = self._idle_connection() or await self._connect()
+            connection = self._idle_connection()
+            if connection is None:
+                connection = _Connection(*await asyncio.open_connection(HOST, self._port))
+                self._connections.append(connection)
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 self._status[index] = await connection.send(self._requests[index])
         except OSError:  # includes TimeoutError
@@ -159,65 +166,47 @@ class _Load:
             connection.close()
         return None
 
-    async def _connect(self) -> "_Connection":
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, HOST, self._port)
-        return connection
 
-
-class _Connection(asyncio.Protocol):
+class _Connection:
     """A connection that carries one request at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.last_used = 0.0
+        self._reader, self._writer = reader, writer
         self._parser = httptools.HttpResponseParser(self)
-        self._response: asyncio.Future[int] | None = None
-        self._has_retry_after = False
+        self._complete = self._has_retry_after = False
 
     @property
     def is_open(self) -> bool:
-        return not self._transport.is_closing()
+        return not self._writer.is_closing()
 
     def close(self) -> None:
-        self._transport.close()
+        self._writer.close()
 
-    def send(self, request: bytes) -> "asyncio.Future[int]":
-        """Send a request; the future's result is the status of the response."""
-        self._response = asyncio.get_running_loop().create_future()
-        self._has_retry_after = False
-        self._transport.write(request)
-        return self._response
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(LoadError(f"Invalid HTTP response: {error}."))
+    async def send(self, request: bytes) -> int:
+        """Send a request and return the status of the response."""
+        self._complete = self._has_retry_after = False
+        self._writer.write(request)
+        while not self._complete:
+            data = await self._reader.read(_READ_BYTES)
+            if not data:
+                raise ConnectionResetError
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserError as error:
+                raise LoadError(f"Invalid HTTP response: {error}.") from None
+        status = self._parser.get_status_code()
+        if status == TOO_MANY_REQUESTS and not self._has_retry_after:
+            raise LoadError("A response with 429 has no Retry-After in seconds.")
+        self.last_used = time.perf_counter()
+        return status
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Callback of the parser."""
-        if name.lower() == b"retry-after" and value.isdigit():
-            self._has_retry_after = True
+        self._has_retry_after |= name.lower() == b"retry-after" and value.isdigit()
 
     def on_message_complete(self) -> None:
         """Callback of the parser."""
-        status = self._parser.get_status_code()
-        if status == TOO_MANY_REQUESTS and not self._has_retry_after:
-            self._fail(LoadError("A response with 429 has no Retry-After in seconds."))
-            return
+        self._complete = True
         if not self._parser.should_keep_alive():
-            self._transport.close()
-        self.last_used = time.perf_counter()
-        if self._response and not self._response.done():
-            self._response.set_result(status)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._fail(error if isinstance(error, OSError) else ConnectionResetError())
-
-    def _fail(self, error: Exception) -> None:
-        self._transport.close()
-        if self._response and not self._response.done():
-            self._response.set_exception(error)
+            self.close()

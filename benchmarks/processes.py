@@ -15,7 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.load_generator import HOST
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.load_generator import HOST, Responses, closed_loop, open_loop
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.005
@@ -37,10 +40,6 @@ class Worker:
     def call(self, method: str, *arguments: object) -> Any:
         """Call a method of the object; raises what the method raises."""
         return self._pool.submit(_call, method, arguments).result()
-
-    def peak_bytes(self) -> int:
-        """Peak resident memory of the process."""
-        return self._pool.submit(memory_bytes, "self", "VmHWM").result()
 
     def close(self) -> None:
         """End the process."""
@@ -96,7 +95,8 @@ class Server:
     def sample(self) -> Sample:
         """Memory, open files and threads now."""
         process = Path(f"/proc/{self._process.pid}")
-        megabytes = memory_bytes(process.name, "VmRSS") / 1e6
+        pages = int((process / "statm").read_text().split()[1])
+        megabytes = pages * os.sysconf("SC_PAGESIZE") / 1e6
         files, threads = (len(list((process / part).iterdir())) for part in ("fd", "task"))
         return Sample(time.perf_counter() - self._start, megabytes, files, threads)
 
@@ -109,6 +109,18 @@ class Server:
         """Body of a GET request; raises OSError unless the status is 200."""
         with urllib.request.urlopen(f"http://{HOST}:{self.port}{path}", timeout=10) as response:
             return str(response.read(), "utf-8")
+
+    def closed_loop(self, requests: Sequence[bytes], clients: int) -> Responses:
+        """Send all requests; each client sends its next one when it has received a response."""
+        responses = closed_loop(self.port, requests, clients)
+        self.check()
+        return responses
+
+    def open_loop(self, requests: Sequence[bytes], due: NDArray[np.float64]) -> Responses:
+        """Send each request when it is due, in seconds from now."""
+        responses = open_loop(self.port, requests, due)
+        self.check()
+        return responses
 
     def check(self) -> None:
         """Raise RuntimeError with the end of the log if the server has exited."""
@@ -156,12 +168,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def memory_bytes(process: str, field: str) -> int:
-    """A field of /proc/<process>/status: VmRSS is the resident memory, VmHWM its peak."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    raise RuntimeError(f"Process {process} has ended.")

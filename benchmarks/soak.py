@@ -8,19 +8,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 
-from benchmarks.contestants import Contestants, serve
+from benchmarks.contestants import serve
 from benchmarks.load_generator import OK, TOO_MANY_REQUESTS, Responses
 from benchmarks.processes import Sample, Server, monitored
 from benchmarks.traffic import mixed_requests, poisson_arrivals
 
 PLOT = Path(__file__).parent / "results" / "soak.png"
-CLIENTS, CAPACITY_RUNS, CAPACITY_REQUESTS = 16, 3, 1500
+CLIENTS, CAPACITY_REQUESTS = 16, 1500  # of a capacity run
 LOAD, OVERLOAD = 0.5, 3.0  # of the capacity
 INTERVAL_SECONDS, OVERLOAD_SECONDS = 20.0, 120.0
 INTERVALS_AFTER = 3  # of normal load after the overload; the server trims memory every 30 s
@@ -99,50 +100,37 @@ def find_overload_problems(
     return problems
 
 
-class _Soak:
-    """Mixed traffic to one server, interval by interval."""
+def _measure_capacity(server: Server) -> float:
+    """Mixed requests per second: the best of a few runs, since noise can only lower it."""
+    runs = [list(mixed_requests(f"capacity {run}", CAPACITY_REQUESTS)) for run in range(3)]
+    return max(server.closed_loop(requests, CLIENTS).rate for requests in runs)
 
-    def __init__(self, contestants: Contestants, server: Server) -> None:
-        self._contestants, self._server = contestants, server
-        self._count = 0
-        # The best run: noise can only lower the throughput.
-        self._capacity = max(
-            contestants.closed_loop(
-                server, list(mixed_requests(f"capacity {run}", CAPACITY_REQUESTS)), CLIENTS
-            ).rate
-            for run in range(CAPACITY_RUNS)
-        )
-        print(f"Capacity: {self._capacity:,.0f} mixed requests per second", flush=True)
 
-    def run(self, load: float, seconds: float = INTERVAL_SECONDS) -> Interval:
-        """Send requests at a multiple of the capacity."""
-        self._count += 1
-        seed = f"soak {self._count}"
-        due = poisson_arrivals(seed, load * self._capacity, seconds)
-        requests = list(mixed_requests(seed, len(due)))
-        responses = self._contestants.open_loop(self._server, requests, due)
-        sample = self._server.sample()
-        interval = summarise(responses, sample.seconds)
-        print(f"{load:g} x capacity: {interval}, {sample}", flush=True)
-        return interval
+def _run_interval(
+    server: Server, seed: str, rate: float, seconds: float = INTERVAL_SECONDS
+) -> Interval:
+    """Send mixed requests at a rate."""
+    due = poisson_arrivals(seed, rate, seconds)
+    responses = server.open_loop(list(mixed_requests(seed, len(due))), due)
+    sample = server.sample()
+    interval = summarise(responses, sample.seconds)
+    print(f"{rate:,.0f} requests per second: {interval}, {sample}", flush=True)
+    return interval
 
 
 def main(minutes: Annotated[float, typer.Option(help="Minutes of normal load.")] = 30) -> None:
     """Run a soak test of the int8 server."""
     normal: list[Interval] = []
-    with Contestants() as contestants:
-        server = serve("int8")
-        try:
-            soak = _Soak(contestants, server)
-            end = time.perf_counter() + 60 * minutes
-            with monitored(server) as samples:
-                while time.perf_counter() < end:
-                    normal.append(soak.run(LOAD))
-                warm = samples.copy()
-                overload = soak.run(OVERLOAD, OVERLOAD_SECONDS)
-                after = [soak.run(LOAD) for _ in range(INTERVALS_AFTER)]
-        finally:
-            server.close()
+    with closing(serve("int8")) as server:
+        capacity = _measure_capacity(server)
+        print(f"Capacity: {capacity:,.0f} mixed requests per second", flush=True)
+        rate, end = LOAD * capacity, time.perf_counter() + 60 * minutes
+        with monitored(server) as samples:
+            while time.perf_counter() < end:
+                normal.append(_run_interval(server, f"normal {len(normal)}", rate))
+            warm = samples.copy()
+            overload = _run_interval(server, "overload", OVERLOAD * capacity, OVERLOAD_SECONDS)
+            after = [_run_interval(server, f"after {i}", rate) for i in range(INTERVALS_AFTER)]
     from benchmarks import plots  # here, so that worker processes do not load matplotlib
 
     plots.draw_soak(samples, warm[-1].seconds, [*normal, overload, *after], PLOT)

@@ -26,9 +26,8 @@ def run(plan: Plan, contestants: Contestants) -> Series:
         for clients, share in SHARES.items():
             # infinity is several times slower
             count = round(plan.sentences() * share / (3 if name == "infinity" else 1))
-            measurements[f"{workload_name(clients)}/{name}"] = partial(
-                _requests, contestants, service, clients, count
-            )
+            workload = workload_name(clients)
+            measurements[f"{workload}/{name}"] = partial(_requests, service, clients, count)
     return run_rounds(measurements, plan.rounds)
 
 
@@ -37,14 +36,12 @@ def workload_name(clients: int) -> str:
     return "1 client" if clients == 1 else f"{clients} clients"
 
 
-def _requests(
-    contestants: Contestants, service: Service, clients: int, count: int, number: int
-) -> Figures:
+def _requests(service: Service, clients: int, count: int, number: int) -> Figures:
     sentences = texts.sentences(f"{clients} clients {number}", count)
     requests = [service.embed([text]) for text in sentences]
     server = service.start()
     cpu = server.cpu_seconds()
-    responses = contestants.closed_loop(server, requests, clients).check()
+    responses = server.closed_loop(requests, clients).check()
     return {
         "rate": responses.rate,
         **{f"p{p} ms": responses.milliseconds(p) for p in PERCENTILES},

@@ -30,14 +30,14 @@ def run(plan: Plan, contestants: Contestants) -> Series:
         heading = f"round {number + 1}"
         count = round(600 * _CAPACITY_SECONDS * scale)
         requests = [embed([text]) for text in texts.sentences(f"capacity {number}", count)]
-        responses = contestants.closed_loop(server, requests, CLIENTS).check()
+        responses = server.closed_loop(requests, CLIENTS).check()
         record(series, CAPACITY, {"rate": responses.rate}, heading)
         for load in LOADS:
             seconds = _OVERLOAD_SECONDS if load > 100 else _LOAD_SECONDS * scale
             seed = f"load {load} {number}"
             due = poisson_arrivals(seed, responses.rate * load / 100, seconds)
             requests = [embed([text]) for text in texts.sentences(seed, len(due))]
-            figures = summarise(contestants.open_loop(server, requests, due), seconds)
+            figures = summarise(server.open_loop(requests, due), seconds)
             record(series, f"{load} %/{SERVER}", figures, heading)
     return series
 

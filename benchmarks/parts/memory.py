@@ -28,18 +28,18 @@ def run(plan: Plan, contestants: Contestants) -> Series:
     server = serve("int8")
     try:
         start = {f"start/{SERVER}/s": [*starts, server.start_seconds]}
-        return start | _send(QUICK_REQUESTS if plan.quick else REQUESTS, contestants, server)
+        return start | _send(QUICK_REQUESTS if plan.quick else REQUESTS, server)
     finally:
         server.close()
 
 
-def _send(total: int, contestants: Contestants, server: Server) -> Series:
+def _send(total: int, server: Server) -> Series:
     time.sleep(_SETTLE_SECONDS)
     idle, rejected = server.sample().megabytes, 0
     for first in range(0, total, _CHUNK):
         count = min(_CHUNK, total - first)
         requests = list(mixed_requests(f"memory {first}", count, REPEATED))
-        responses = contestants.closed_loop(server, requests, CLIENTS)
+        responses = server.closed_loop(requests, CLIENTS)
         rejected += responses.check(TOO_MANY_REQUESTS).count(TOO_MANY_REQUESTS)
         print(f"  {first + count:,} requests: {server.sample().megabytes:.0f} MB", flush=True)
     time.sleep(_SETTLE_SECONDS)

@@ -36,7 +36,7 @@ def run(plan: Plan, contestants: Contestants) -> Series:
     for size, clients in ((1, PAIR_CLIENTS), (TEXTS, CLIENTS)):
         pairs: dict[str, Measurement] = {
             f"pairs, {size} per request/{name}": partial(
-                _pairs, contestants, service, plan.sentences(), size, clients
+                _pairs, service, plan.sentences(), size, clients
             )
             for name, service in contestants.services().items()
         }
@@ -59,7 +59,7 @@ def _measurements(
             _encode, draw, lambda: contestants.sentence_transformers
         )
     for name, service in contestants.services(json=True).items():
-        measurements[name] = partial(_request, contestants, service, draw, name)
+        measurements[name] = partial(_request, service, draw, name)
     return {f"{workload}/{name}": each for name, each in measurements.items()}
 
 
@@ -69,23 +69,17 @@ def _encode(draw: DrawLengths, start: Callable[[], Worker], number: int) -> Figu
     return {"rate": len(lengths) / start()(texts.write(lengths, f"bulk {number}"))}
 
 
-def _request(
-    contestants: Contestants, service: Service, draw: DrawLengths, name: str, number: int
-) -> Figures:
+def _request(service: Service, draw: DrawLengths, name: str, number: int) -> Figures:
     """The same lengths in requests; the words differ by contestant, since servers cache."""
     sentences = texts.write(draw(f"bulk {number}"), f"{name} {number}")
     requests = [service.embed(chunk) for chunk in chunks(sentences, TEXTS)]
-    responses = contestants.closed_loop(service.start(), requests, CLIENTS).check()
-    return _figures(len(sentences), responses)
+    return _figures(len(sentences), service.start().closed_loop(requests, CLIENTS).check())
 
 
-def _pairs(
-    contestants: Contestants, service: Service, count: int, size: int, clients: int, number: int
-) -> Figures:
+def _pairs(service: Service, count: int, size: int, clients: int, number: int) -> Figures:
     sentences = texts.sentences(f"{size} pairs {number}", count)
     requests = [service.similarity(chunks(chunk, 2)) for chunk in chunks(sentences, 2 * size)]
-    responses = contestants.closed_loop(service.start(), requests, clients).check()
-    return _figures(count // 2, responses)
+    return _figures(count // 2, service.start().closed_loop(requests, clients).check())
 
 
 def _figures(count: int, responses: Responses) -> Figures:
