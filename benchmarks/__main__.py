@@ -8,7 +8,6 @@ import os
 import platform
 import signal
 import sys
-import time
 import traceback
 from contextlib import closing
 from dataclasses import asdict
@@ -62,14 +61,12 @@ def measure(plan: Plan, parts: list[str]) -> tuple[dict[str, Series], list[str]]
     failures: list[str] = []
     with closing(Contestants()) as contestants:
         for name in parts:
-            start = time.perf_counter()
             print(name, flush=True)
             try:
                 results[name] = PARTS[name].run(plan, contestants)
             except Exception:  # the other parts still run
                 traceback.print_exc()
                 failures.append(name)
-            print(f"  {name} took {time.perf_counter() - start:.0f} s", flush=True)
     return results, failures
 
 

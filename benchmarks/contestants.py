@@ -9,19 +9,10 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import in_process
+from benchmarks import in_process, traffic
 from benchmarks.load_generator import HOST
 from benchmarks.processes import Server, Worker, free_port
 from benchmarks.texts import sentences
-from benchmarks.traffic import (
-    BACKBONE,
-    chunks,
-    embed,
-    embed_json,
-    infinity_embed,
-    infinity_embed_pairs,
-    similarity,
-)
 from lattemix.build.backbones import open_backbone
 from model_store import Precision
 
@@ -39,7 +30,7 @@ class Service(NamedTuple):
 
     start: Callable[[], Server]  # returns the running server from the second call on
     embed: Callable[[Sequence[str]], bytes]
-    similarity: Callable[[Sequence[Sequence[str]]], bytes] = similarity
+    similarity: Callable[[Sequence[Sequence[str]]], bytes] = traffic.similarity
 
 
 class Contestants:
@@ -66,26 +57,25 @@ class Contestants:
         services: dict[str, Service] = {}
         for precision in PRECISIONS:
             start = partial(self.server, precision)
-            services[f"server {precision}"] = Service(start, embed)
+            services[f"server {precision}"] = Service(start, traffic.embed)
             if json:
-                services[f"server {precision}, json"] = Service(start, embed_json)
+                services[f"server {precision}, json"] = Service(start, traffic.embed_json)
         if "infinity" not in MISSING:
-            services["infinity"] = Service(
-                lambda: self._infinity, infinity_embed, infinity_embed_pairs
-            )
+            requests = traffic.infinity_embed, traffic.infinity_embed_pairs
+            services["infinity"] = Service(lambda: self._infinity, *requests)
         return services
 
     @cached_property
     def backbone(self) -> Path:
         """Directory of the backbone's files, fetched if needed."""
-        return self._stack.enter_context(open_backbone(BACKBONE)).directory
+        return self._stack.enter_context(open_backbone(traffic.BACKBONE)).directory
 
     @cached_property
     def _infinity(self) -> Server:
         port = free_port()
         options = {
             "--model-id": str(self.backbone),
-            "--served-model-name": BACKBONE,
+            "--served-model-name": traffic.BACKBONE,
             "--engine": "torch",
             "--device": "cpu",
             "--batch-size": "32",
@@ -95,15 +85,15 @@ class Contestants:
         arguments = [argument for option in options.items() for argument in option]
         environment = {"INFINITY_ANONYMOUS_USAGE_STATS": "0", "HF_HUB_OFFLINE": "1"}
         server = Server([INFINITY, "v2", *arguments], port, "/health", environment)
-        return self._warm(server, infinity_embed)
+        return self._warm(server, traffic.infinity_embed)
 
     def _start_server(self, precision: Precision) -> Server:
-        return self._warm(serve(precision), embed)
+        return self._warm(serve(precision), traffic.embed)
 
     def _warm(self, server: Server, request: Callable[[Sequence[str]], bytes]) -> Server:
         self._stack.callback(server.close)
         texts = sentences("warm-up", in_process.WARM_UP_SENTENCES)
-        server.closed_loop([request(chunk) for chunk in chunks(texts, 8)], 8).check()
+        server.closed_loop([request(chunk) for chunk in traffic.chunks(texts, 8)], 8).check()
         return server
 
     def _worker(self, factory: Callable[..., Any], *arguments: object) -> Worker:

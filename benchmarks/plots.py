@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 
@@ -11,14 +11,12 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from benchmarks.parts import kernels, load
+from benchmarks.parts import load
 from benchmarks.parts.latency import PERCENTILES, SHARES, workload_name
 from benchmarks.processes import Sample
-from benchmarks.report import contestant_names, workload_names
+from benchmarks.report import contestant_names
 from benchmarks.rounds import Series, Spread
-
-if TYPE_CHECKING:
-    from benchmarks.soak import Interval
+from benchmarks.soak import Interval
 
 # From the palette of Okabe and Ito, made for colour-blind readers.
 DARK, LIGHT, ORANGE, GREY = "#0072B2", "#56B4E9", "#D55E00", "#8C8C8C"
@@ -56,15 +54,12 @@ def _throughput(series: Series) -> Figure:
     spreads = {name: Spread.of(series[f"bulk/{name}/rate"]) for name in names}
     names.sort(key=lambda name: spreads[name].median)
     medians = [spreads[name].median for name in names]
-    errors = [
-        [spreads[name].median - spreads[name].low for name in names],
-        [spreads[name].high - spreads[name].median for name in names],
-    ]
     figure, axes = plt.subplots(figsize=(7, 0.36 * len(names) + 1.1))
-    axes.barh(names, medians, xerr=errors, color=[_colour(name) for name in names], ecolor="black")
+    axes.barh(names, medians, color=[_colour(name) for name in names])
     for position, name in enumerate(names):
-        label = f" {spreads[name].median:,.0f}"
-        axes.text(spreads[name].high, position, label, va="center")
+        median, low, high = spreads[name]
+        axes.hlines(position, low, high, color="black")
+        axes.text(high, position, f" {median:,.0f}", va="center")
     axes.set(xlabel="sentences per second", title="Bulk: 32 texts per request, 8 clients")
     axes.margins(x=0.12)
     return figure
@@ -115,28 +110,8 @@ def _load(series: Series) -> Figure:
     return figure
 
 
-def _kernels(series: Series) -> Figure:
-    """Two bars per kernel: naive and ours."""
-    workloads = workload_names(series)
-    figure, axes = plt.subplots(figsize=(7, 0.42 * len(workloads) + 1.2), layout="constrained")
-    for name, colour, offset in ((kernels.NAIVE, GREY, -0.2), (kernels.OURS, DARK, 0.2)):
-        medians = _medians(series, [f"{workload}/{name}/ms" for workload in workloads])
-        positions = [index + offset for index in range(len(workloads))]
-        axes.barh(positions, medians, 0.38, color=colour, label=name)
-        for position, median in zip(positions, medians, strict=True):
-            label = f" {median:,.0f}" if median >= 10 else f" {median:.1f}"
-            axes.text(median, position, label, va="center", fontsize=8)
-    axes.set_yticks(range(len(workloads)), workloads)
-    axes.invert_yaxis()
-    axes.set(xscale="log", xlabel="milliseconds (logarithmic)")
-    axes.set_title(f"Similarity of {kernels.COUNT:,} mixtures")
-    axes.margins(x=0.12)
-    axes.legend(loc="lower right")
-    return figure
-
-
 def draw_soak(
-    samples: Sequence[Sample], overload_start: float, intervals: Sequence["Interval"], path: Path
+    samples: Sequence[Sample], overload_start: float, intervals: Sequence[Interval], path: Path
 ) -> None:
     """Memory, files, threads and latency over time; a dotted line marks the overload's start."""
     minutes = [sample.seconds / 60 for sample in samples]
@@ -171,5 +146,4 @@ _PLOTS: dict[str, Callable[[Series], Figure]] = {
     "throughput": _throughput,
     "latency": _latency,
     "load": _load,
-    "kernels": _kernels,
 }

@@ -105,11 +105,6 @@ class Server:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def get(self, path: str) -> str:
-        """Body of a GET request; raises OSError unless the status is 200."""
-        with urllib.request.urlopen(f"http://{HOST}:{self.port}{path}", timeout=10) as response:
-            return str(response.read(), "utf-8")
-
     def closed_loop(self, requests: Sequence[bytes], clients: int) -> Responses:
         """Send all requests; each client sends its next one when it has received a response."""
         responses = closed_loop(self.port, requests, clients)
@@ -136,10 +131,11 @@ class Server:
         self._log.close()
 
     def _wait(self, ready_path: str) -> None:
+        url = f"http://{HOST}:{self.port}{ready_path}"
         while time.perf_counter() < self._start + _START_SECONDS:
             self.check()
-            with suppress(OSError, http.client.HTTPException):
-                self.get(ready_path)
+            with suppress(OSError, http.client.HTTPException):  # OSError: any status but 200, too
+                urllib.request.urlopen(url, timeout=10).close()
                 return
             time.sleep(_POLL_SECONDS)
         raise RuntimeError(f"A server was not ready within {_START_SECONDS:g} s.")

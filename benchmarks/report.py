@@ -48,11 +48,6 @@ def spread_cell(series: Series, key: str, spec: str = ",.0f") -> str:
     return f"{Spread.of(series[key]):{spec}}" if series.get(key) else ""
 
 
-def median_cell(series: Series, key: str, spec: str = ",.0f") -> str:
-    """Median of a measure; empty if it was not measured."""
-    return f"{Spread.of(series[key]).median:{spec}}" if series.get(key) else ""
-
-
 def ratio_cell(series: Series, numerator: str, denominator: str, spec: str = ".2f") -> str:
     """Median and range of a ratio within rounds; empty if either was not measured."""
     if not (series.get(numerator) and series.get(denominator)):

@@ -53,8 +53,10 @@ class Spread(NamedTuple):
 def run_rounds(measurements: Mapping[str, Measurement], rounds: int) -> Series:
     """Take every measurement, named "workload/contestant", once per round."""
     series: Series = {}
+    names = list(measurements)
     for number in range(rounds):
-        for name in rotate(list(measurements), number):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
             record(series, name, measurements[name](number), f"round {number + 1}")
     return series
 
@@ -65,12 +67,6 @@ def record(series: Series, name: str, figures: Figures, heading: str) -> None:
     print(f"  {heading}, {name}: {values}", flush=True)
     for measure, value in figures.items():
         series.setdefault(f"{name}/{measure}", []).append(value)
-
-
-def rotate(names: Sequence[str], number: int) -> list[str]:
-    """Rotate names by `number` positions."""
-    first = number % len(names) if names else 0
-    return [*names[first:], *names[:first]]
 
 
 def ratios(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:

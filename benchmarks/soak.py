@@ -39,13 +39,13 @@ class Interval(NamedTuple):
     p50: float
     p99: float
     slowest: float
-    statuses: dict[int, int]
+    statuses: Counter[int]
 
 
 def summarise(responses: Responses, end: float) -> Interval:
     """Latencies and statuses of responses."""
     p50, p99, slowest = (responses.milliseconds(percentile) for percentile in (50, 99, 100))
-    return Interval(end, p50, p99, slowest, dict(Counter(responses.status.tolist())))
+    return Interval(end, p50, p99, slowest, Counter(responses.status.tolist()))
 
 
 def find_growth(samples: Sequence[Sample]) -> list[str]:
@@ -73,9 +73,7 @@ def find_growth(samples: Sequence[Sample]) -> list[str]:
 
 def find_errors(intervals: Sequence[Interval]) -> list[str]:
     """Statuses other than 200 and 429, as sentences."""
-    statuses: Counter[int] = Counter()
-    for interval in intervals:
-        statuses.update(interval.statuses)
+    statuses = sum((interval.statuses for interval in intervals), Counter[int]())
     return [
         f"{count:,} requests got status {status} (0: no response)."
         for status, count in sorted(statuses.items())

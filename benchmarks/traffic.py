@@ -49,19 +49,13 @@ MIX: list[tuple[int, float, Callable[[list[str]], bytes]]] = [
 ]
 
 
-def mixed_requests(seed: str, count: int, repeated: float = 0.0) -> Iterator[bytes]:
-    """Requests of every kind, with sentences of 3 to 256 tokens; a share repeats earlier ones."""
-    random = texts.generator(seed)
-    distinct: list[bytes] = []
-    for kind in random.choice(len(MIX), count, p=[share for _, share, _ in MIX]):
-        if distinct and random.random() < repeated:
-            yield distinct[random.integers(len(distinct))]
-            continue
+def mixed_requests(seed: str, count: int) -> Iterator[bytes]:
+    """Distinct requests of every kind, with sentences of 3 to 256 tokens."""
+    kinds = texts.generator(seed).choice(len(MIX), count, p=[share for _, share, _ in MIX])
+    for number, kind in enumerate(kinds):
         size, _, request = MIX[kind]
-        text_seed, longest = f"{seed} {len(distinct)}", 256 if size < 9 else 60
-        inputs = texts.write(texts.mixed_lengths(text_seed, size, longest), text_seed)
-        distinct.append(request(inputs))
-        yield distinct[-1]
+        text_seed, longest = f"{seed} {number}", 256 if size < 9 else 60
+        yield request(texts.write(texts.mixed_lengths(text_seed, size, longest), text_seed))
 
 
 def poisson_arrivals(seed: str, rate: float, seconds: float) -> NDArray[np.float64]:

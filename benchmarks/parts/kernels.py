@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.contestants import Contestants
 from benchmarks.in_process import timed
-from benchmarks.report import Table, median_cell, ratio_cell, spread_cell, workload_names
+from benchmarks.report import Table, ratio_cell, spread_cell, workload_names
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
 from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
@@ -102,7 +102,7 @@ def tables(series: Series) -> list[Table]:
             spread_cell(series, f"{workload}/{OURS}/ms", ",.1f"),
             spread_cell(series, f"{workload}/{NAIVE}/ms", ",.1f"),
             ratio_cell(series, f"{workload}/{NAIVE}/ms", f"{workload}/{OURS}/ms", ",.1f"),
-            median_cell(series, f"{workload}/{OURS}/difference", ".0e"),
+            spread_cell(series, f"{workload}/{OURS}/difference", ".0e"),
         ]
         for workload in workload_names(series)
     ]

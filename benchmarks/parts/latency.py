@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks import texts
 from benchmarks.contestants import PRECISIONS, Contestants, Service
-from benchmarks.report import Table, contestant_names, median_cell, ratio_cell, spread_cell
+from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
 from model_store import Precision
 
@@ -74,8 +74,8 @@ def _table(series: Series, clients: int) -> Table:
                 spread_cell(series, f"{key}/rate"),
                 *(spread_cell(series, f"{key}/p{p} ms", ".1f") for p in PERCENTILES),
                 ratio_cell(series, f"{key}/p50 ms", plain_call),
-                median_cell(series, f"{key}/client cpu ms", ".2f"),
-                median_cell(series, f"{key}/server cpu ms", ".2f"),
+                spread_cell(series, f"{key}/client cpu ms", ".2f"),
+                spread_cell(series, f"{key}/server cpu ms", ".2f"),
             ]
         )
     columns = ["", "sentences/s", *(f"p{p}, ms" for p in PERCENTILES)]

@@ -13,7 +13,6 @@ SERVER = "server int8"
 STARTS = 5
 CLIENTS = 16  # few enough that hardly any request is rejected
 REQUESTS, QUICK_REQUESTS = 20_000, 2000
-REPEATED = 1 / 3  # share of the requests
 _CHUNK = 5000  # requests prepared at a time
 _SETTLE_SECONDS = 2.0
 
@@ -38,7 +37,7 @@ def _send(total: int, server: Server) -> Series:
     idle, rejected = server.sample().megabytes, 0
     for first in range(0, total, _CHUNK):
         count = min(_CHUNK, total - first)
-        requests = list(mixed_requests(f"memory {first}", count, REPEATED))
+        requests = list(mixed_requests(f"memory {first}", count))
         responses = server.closed_loop(requests, CLIENTS)
         rejected += responses.check(TOO_MANY_REQUESTS).count(TOO_MANY_REQUESTS)
         print(f"  {first + count:,} requests: {server.sample().megabytes:.0f} MB", flush=True)
@@ -47,17 +46,10 @@ def _send(total: int, server: Server) -> Series:
     return {
         f"idle/{SERVER}/MB": [idle],
         f"after/{SERVER}/MB": [after],
-        f"after/{SERVER}/cache MB": [_cache_bytes(server) / 1e6],
         f"after/{SERVER}/growth %": [100 * (after / idle - 1)],
         f"after/{SERVER}/requests": [float(total)],
         f"after/{SERVER}/rejected": [float(rejected)],
     }
-
-
-def _cache_bytes(server: Server) -> float:
-    """Size of the server's cache by its own metric."""
-    lines = server.get("/metrics").splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("lattemix_cache_bytes"))
 
 
 def tables(series: Series) -> list[Table]:
@@ -67,7 +59,6 @@ def tables(series: Series) -> list[Table]:
         "start to ready, s": (f"start/{SERVER}/s", ".2f"),
         "resident when ready, MB": (f"idle/{SERVER}/MB", ".0f"),
         f"resident after {requests} mixed requests, MB": (f"after/{SERVER}/MB", ".0f"),
-        "cached mixtures, MB": (f"after/{SERVER}/cache MB", ".0f"),
         "requests rejected with 429": (f"after/{SERVER}/rejected", ",.0f"),
         "growth, %": (f"after/{SERVER}/growth %", ".1f"),
     }

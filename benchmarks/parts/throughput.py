@@ -7,14 +7,7 @@ from benchmarks import texts
 from benchmarks.contestants import MISSING, PRECISIONS, Contestants, Service
 from benchmarks.load_generator import Responses
 from benchmarks.processes import Worker
-from benchmarks.report import (
-    Table,
-    contestant_names,
-    median_cell,
-    ratio_cell,
-    spread_cell,
-    workload_names,
-)
+from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell, workload_names
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
 from benchmarks.texts import Lengths
 from benchmarks.traffic import chunks
@@ -100,7 +93,7 @@ def _table(series: Series, workload: str) -> Table:
             name,
             spread_cell(series, f"{workload}/{name}/rate"),
             ratio_cell(series, f"{workload}/{name}/rate", f"{workload}/{peer}/rate"),
-            median_cell(series, f"{workload}/{name}/client cpu ms", ".2f"),
+            spread_cell(series, f"{workload}/{name}/client cpu ms", ".2f"),
         ]
         for name in contestant_names(series, workload, "rate")
     ]

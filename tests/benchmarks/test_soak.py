@@ -1,5 +1,7 @@
 """Pass and fail conditions of a soak test."""
 
+from collections import Counter
+
 import numpy as np
 
 from benchmarks.load_generator import Responses
@@ -18,7 +20,7 @@ def samples(megabytes: list[float], files: int = 20, threads: int = 12) -> list[
 
 
 def interval(p99: float, slowest: float = 100, **statuses: int) -> Interval:
-    return Interval(20, 1, p99, slowest, {int(name[1:]): n for name, n in statuses.items()})
+    return Interval(20, 1, p99, slowest, Counter({int(s[1:]): n for s, n in statuses.items()}))
 
 
 def test_warm_up_is_no_growth() -> None:
@@ -49,7 +51,7 @@ def test_counts_statuses_and_reports_errors() -> None:
     status = np.array([200, 200, 429, 503, 0])
     responses = Responses(np.zeros(5), np.full(5, 0.1), status, 1.0, 0.1)
     result = summarise(responses, 20.0)
-    assert result == Interval(20.0, 100.0, 100.0, 100.0, {200: 2, 429: 1, 503: 1, 0: 1})
+    assert result == Interval(20.0, 100.0, 100.0, 100.0, Counter({200: 2, 429: 1, 503: 1, 0: 1}))
     assert find_errors([result, result]) == [
         "2 requests got status 0 (0: no response).",
         "2 requests got status 503 (0: no response).",

@@ -25,12 +25,6 @@ def test_mixed_requests_are_distinct_and_of_every_kind() -> None:
     assert {1, 32, 64} <= set(sizes)
 
 
-def test_a_share_of_mixed_requests_repeats_earlier_ones() -> None:
-    requests = list(traffic.mixed_requests("test", 400, repeated=1 / 3))
-    assert len(requests) == 400
-    assert 220 < len(set(requests)) < 310
-
-
 def test_shares_of_the_mix_sum_to_1() -> None:
     assert sum(share for _, share, _ in traffic.MIX) == pytest.approx(1)
 
