@@ -100,7 +100,7 @@ def open_loop(port: int, requests: Sequence[bytes], due: NDArray[np.float64]) ->
     async def send_all(load: _Load) -> None:
         async with asyncio.TaskGroup() as group:
             for index, moment in enumerate(due.tolist()):
-                if (delay := moment - load.now()) > 0:
+                while (delay := moment - load.now()) > 0:  # uvloop may wake up too early
                     await asyncio.sleep(max(delay, _TICK_SECONDS))
                 group.create_task(load.send(index, moment))
 
