@@ -1,4 +1,4 @@
-"""Plots of the results. Ours is blue, int8 darker; others are grey; limits are orange."""
+"""Plots of the results. Ours is blue, int8 darker; other models are grey; limits are orange."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -137,7 +137,7 @@ def _medians(series: Series, keys: Sequence[str]) -> list[float]:
 
 
 def _colour(name: str) -> str:
-    if name.startswith(("infinity", "sentence-transformers", "ONNX Runtime")):
+    if name.startswith(("infinity", "sentence-transformers")):
         return GREY
     return DARK if "int8" in name else LIGHT
 

@@ -112,7 +112,9 @@ def _run_interval(
     responses = server.open_loop(list(mixed_requests(seed, len(due))), due)
     sample = server.sample()
     interval = summarise(responses, sample.seconds)
-    print(f"{rate:,.0f} requests per second: {interval}, {sample}", flush=True)
+    latency = f"p50 {interval.p50:,.0f} ms, p99 {interval.p99:,.0f} ms"
+    resources = f"{sample.megabytes:.0f} MB, {sample.files} files, {sample.threads} threads"
+    print(f"{rate:,.0f}/s: {dict(interval.statuses)}, {latency}, {resources}", flush=True)
     return interval
 
 
