@@ -1,15 +1,15 @@
-# One image per device, each with the default model inside, and one that trains others:
+# One image per device, each with the default model, and one for training:
 #   docker build --target cpu -t lattemix:cpu .
 #   docker build --target gpu -t lattemix:gpu .
 #   docker build --target train -t lattemix:train .
-# CUDA and cuDNN come from wheels, so all start from the same small base.
+# CUDA and cuDNN come from wheels, so all images have the same small base.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 
-# Latte-Mix as a wheel, and what assembles its model without torch; of this stage only /dist and
-# /models reach the images.
+# The wheel, and an environment that assembles the model without torch. Only /dist and /models are
+# copied into the images.
 FROM base AS build
 COPY requirements/build.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
@@ -23,7 +23,7 @@ COPY training training
 RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist . \
     && /opt/build/bin/pip install --no-index --no-deps /dist/*.whl
 
-# Only what the device is served best by; --build-arg PRECISIONS=fp32,int8 adds others.
+# Only the best precision for the device; --build-arg PRECISIONS=fp32,int8 adds others.
 FROM build AS model-cpu
 ARG PRECISIONS=int8
 RUN --mount=type=cache,target=/root/.cache/pip \
@@ -46,8 +46,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/lattemix \
     && pip --python /opt/lattemix/bin/python install --require-hashes --no-deps -r requirements/gpu.txt
 
-# torch is built for one CUDA or another under the same version, so this has no hashes. pip stays:
-# it fetches backbones.
+# No hashes: builds of torch for different CUDA versions share a version number. pip stays: it
+# fetches backbones.
 FROM base AS packages-train
 COPY constraints.txt ./
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=build,source=/dist,target=/dist \
@@ -55,10 +55,10 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=build,sour
     && /opt/lattemix/bin/pip install -c constraints.txt "$(echo /dist/*.whl)[train]" \
     && /opt/lattemix/bin/pip uninstall --yes lattemix
 
-# tini forwards signals from the first moment on, and reaps what the health check leaves behind.
-# /store is the user's own, and so a new volume mounted there is.
+# tini forwards signals and reaps the health check's zombies. The image's user owns /store, so a new
+# volume mounted there belongs to it too.
 FROM python:3.11-slim-bookworm AS runtime
-# No version of tini: Debian keeps only the newest.
+# tini is not pinned: Debian's archive has only the newest version.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends tini \

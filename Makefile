@@ -14,7 +14,7 @@ ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/head
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench bench-check soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,9 +24,8 @@ help:
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
 	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt; make lock-check compares"
-	@echo "make bench   measure speed beside named alternatives (BENCH='latency --quick'); half an hour"
-	@echo "make bench-check   see which ratios have moved since benchmarks/recorded.json"
-	@echo "make soak MINUTES=30   mixed traffic, then too much of it; fails if anything grows"
+	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
+	@echo "make soak MINUTES=30   mixed traffic, then an overload; fails if memory, files or threads grow"
 	@echo "make sbom    what the images are made of, as CycloneDX; make audit asks for known holes in it"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
@@ -83,9 +82,6 @@ lock-check: lock
 bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)
 
-bench-check: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
-	$(BIN)/python -m benchmarks.check
-
 soak: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
@@ -127,12 +123,12 @@ $(AUDIT)/.installed: | $(BIN)/pip
 	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-audit==2.10.1
 	@touch $@
 
-# A peer with other versions of what we use, and so apart. Benchmarks go on without it.
+# infinity needs other versions of our dependencies, hence its own environment. Benchmarks run without it, too.
 $(INFINITY)/.installed: benchmarks/infinity.txt | $(BIN)/pip
 	@echo "Installing infinity into $(INFINITY)"
 	@$(BIN)/python -m venv --clear $(INFINITY)
 	@$(INFINITY)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
-	  echo "make: pip could not install infinity; its lines above say why. It is left out." >&2
+	  echo "make: pip could not install infinity; see above. It is left out." >&2
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -1,1 +1,1 @@
-"""Speed, side by side with named peers, in one run."""
+"""Speed and memory of Latte-Mix, measured side by side with other libraries and servers."""

@@ -1,62 +1,106 @@
-"""`python -m benchmarks [PART ...]`: measure, print, and keep it in `benchmarks/results/`."""
+"""Measure Latte-Mix beside other libraries and servers.
 
-import argparse
+Prints tables, and writes them with all figures and plots to benchmarks/results.
+"""
+
 import json
+import os
+import platform
+import signal
 import sys
+import traceback
+from contextlib import closing
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
+from typing import Annotated
 
-from benchmarks import aims, suite
-from benchmarks.record import RECORDED, record
-from benchmarks.report import written
-from benchmarks.stage import INFINITY, Plan
+import typer
+
+from benchmarks.contestants import MISSING, Contestants
+from benchmarks.parts import kernels, latency, load, memory, throughput
+from benchmarks.rounds import Plan, Series
 
 RESULTS = Path(__file__).parent / "results"
+PARTS: dict[str, ModuleType] = {
+    "throughput": throughput,
+    "latency": latency,
+    "load": load,
+    "memory": memory,
+    "kernels": kernels,
+}
 
 
-def main() -> None:
-    """Run the parts that are named, or all of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(suite.PARTS))
-    parser.add_argument("--rounds", type=int, help="rounds in which all take turns")
-    parser.add_argument("--seconds", type=float, help="that a turn takes, about")
-    parser.add_argument("--quick", action="store_true", help="less of everything: five minutes")
-    parser.add_argument("--requests", type=int, help="of the memory part")
-    parser.add_argument("--backbone", help="of the graph part")
-    parser.add_argument("--head", type=Path, help="of the graph part: its directory")
-    parser.add_argument("--record", action="store_true", help=f"keep the ratios in {RECORDED.name}")
-    options = parser.parse_args()
-    if unknown := set(options.parts) - suite.PARTS.keys():
-        parser.error(f"there is no part {', '.join(sorted(unknown))}; {', '.join(suite.PARTS)}")
-    if options.record and (options.quick or options.parts):
-        parser.error("--record is for a full run")
-    chosen = ("rounds", "seconds", "requests", "backbone", "head")
-    given = {name: getattr(options, name) for name in chosen if getattr(options, name) is not None}
-    plan = suite.plan(options.quick, **given)
-    if not INFINITY.exists():
-        print(
-            f"infinity is left out: {INFINITY.parent.parent} is not there; `make bench` makes it."
-        )
-    results, failed = suite.run(plan, options.parts)
-    keep(results, plan)
-    if failed:
-        sys.exit(f"There is nothing of {', '.join(failed)}: see above.")
-    if options.record:
-        record(results, suite.machine(), plan.seconds)
+def main(
+    parts: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(PARTS)}; all if none is named.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure less: a few minutes.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. 9; quick: 3.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.01, help="Seconds per measurement. 2; quick: 1.")
+    ] = None,
+) -> None:
+    """Measure speed and memory beside other libraries and servers."""
+    if unknown := set(parts or ()) - PARTS.keys():
+        raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
+    plan = Plan(rounds or (3 if quick else 9), seconds or (1.0 if quick else 2.0), quick)
+    for name in MISSING:
+        print(f"{name} is not installed and left out: `make bench` installs it.")
+    results, failures = measure(plan, parts or list(PARTS))
+    save(results, plan)
+    if failures:
+        sys.exit(f"Failed: {', '.join(failures)}.")
 
 
-def keep(results: suite.Results, plan: Plan) -> None:
-    """Print what was measured and write it down."""
-    text = written([*suite.tables(results), aims.table(results)])
+def measure(plan: Plan, parts: list[str]) -> tuple[dict[str, Series], list[str]]:
+    """Run parts; return their series, and the names of those that failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stops the servers
+    results: dict[str, Series] = {}
+    failures: list[str] = []
+    with closing(Contestants()) as contestants:
+        for name in parts:
+            print(name, flush=True)
+            try:
+                results[name] = PARTS[name].run(plan, contestants)
+            except Exception:  # the other parts still run
+                traceback.print_exc()
+                failures.append(name)
+    return results, failures
+
+
+def save(results: dict[str, Series], plan: Plan) -> None:
+    """Print tables; write tables, figures and plots."""
+    tables = [
+        str(table) for name, series in results.items() for table in PARTS[name].tables(series)
+    ]
+    text, machine = "\n".join(tables), describe_machine()
     print(f"\n{text}")
     RESULTS.mkdir(exist_ok=True)
-    everything = {"machine": suite.machine(), "plan": suite.described(plan), "parts": results}
-    (RESULTS / "bench.json").write_text(json.dumps(everything, indent=1) + "\n")
-    (RESULTS / "bench.md").write_text(f"# Benchmarks\n\n{suite.heading()}\n\n{text}")
-    from benchmarks import plots  # only here: no contestant's process is to load it
+    content = {"machine": machine, "plan": asdict(plan), "parts": results}
+    (RESULTS / "bench.json").write_text(json.dumps(content, indent=1) + "\n")
+    heading = ", ".join(f"{name} {value}" for name, value in machine.items())
+    note = "Medians, with the lowest and highest round; ratios are taken within a round."
+    (RESULTS / "bench.md").write_text(f"# Benchmarks\n\n{heading}. {note}\n\n{text}")
+    from benchmarks import plots  # here, so that worker processes do not load matplotlib
 
     for path in plots.draw(results, RESULTS):
-        print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+        print(f"wrote {path}")
+
+
+def describe_machine() -> dict[str, str]:
+    """Processor, cores and versions."""
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
+    packages = ["numpy", "onnxruntime", "tokenizers", "uvicorn", "torch", "sentence-transformers"]
+    return {
+        "CPU": names[0] if names else platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "Python": platform.python_version(),
+        **{name: metadata.version(name) for name in packages if name not in MISSING},
+    }
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

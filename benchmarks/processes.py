@@ -1,177 +1,166 @@
-"""Contestants in processes of their own: nothing shares threads or memory with another."""
+"""Contestants in processes of their own, so that none shares threads or memory with another."""
 
-import contextlib
 import http.client
 import multiprocessing
 import os
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.load import HOST
+import numpy as np
+from numpy.typing import NDArray
 
-FIRST_PORT = 18100
-_PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.005
-_LAST_WORDS = 2000  # bytes of a log
+from benchmarks.load_generator import HOST, Responses, closed_loop, open_loop
+
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.005
+_LOG_BYTES = 2000  # of the log's end, shown if a server exits
+_target: Any = None  # in a worker process: the object that calls go to
 
 
 class Worker:
-    """Something made in a process of its own, and called from here."""
+    """An object that lives in another process; calls are forwarded."""
 
-    def __init__(self, make: Callable[..., Callable[..., Any]], *arguments: object) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, make, arguments), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._result()
+    def __init__(self, factory: Callable[..., Any], *arguments: object) -> None:
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._pool.submit(_create, factory, arguments).result()
 
     def __call__(self, *arguments: object) -> Any:
-        """What the thing returns for these arguments."""
+        """Call the object."""
         return self.call("__call__", *arguments)
 
     def call(self, method: str, *arguments: object) -> Any:
-        """What a method of it returns."""
-        self._pipe.send((method, arguments))
-        return self._result()
-
-    def begin(self, *arguments: object) -> None:
-        """Call it, but do something else meanwhile."""
-        self._pipe.send(("__call__", arguments))
-
-    def end(self) -> Any:
-        """What that call returned."""
-        return self._result()
-
-    def peak_bytes(self) -> int:
-        """The most memory that it ever had."""
-        return memory(self._process.pid or 0, "VmHWM")
+        """Call a method of the object; raises what the method raises."""
+        return self._pool.submit(_call, method, arguments).result()
 
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(BrokenPipeError):
-            self._pipe.send(None)
-        self._process.join(10)
-        self._process.kill()
-
-    def _result(self) -> Any:
-        try:
-            result = self._pipe.recv()
-        except EOFError:
-            raise RuntimeError("A contestant's process ended.") from None
-        if isinstance(result, Exception):
-            raise result
-        return result
+        self._pool.shutdown()
 
 
-def _work(pipe: Connection, make: Callable[..., Callable[..., Any]], arguments: Any) -> None:
-    try:
-        thing = make(*arguments)
-        pipe.send(None)
-        while (call := pipe.recv()) is not None:
-            method, given = call
-            pipe.send(getattr(thing, method)(*given))
-    except Exception as error:
-        pipe.send(error)
+def _create(factory: Callable[..., Any], arguments: Sequence[object]) -> None:
+    global _target
+    _target = factory(*arguments)
+
+
+def _call(method: str, arguments: Sequence[object]) -> Any:
+    return getattr(_target, method)(*arguments)
+
+
+class Sample(NamedTuple):
+    """Resources of a server at one moment."""
+
+    seconds: float  # since its start
+    megabytes: float  # resident
+    files: int  # open descriptors, connections included
+    threads: int
 
 
 class Server:
-    """A server that answers on a port."""
+    """A running HTTP server on this host."""
 
     def __init__(
-        self, command: Sequence[str | Path], port: int, ready: str, environment: Mapping[str, str]
+        self,
+        command: Sequence[str | Path],
+        port: int,
+        ready_path: str,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """Start the command and wait until `ready_path` returns 200."""
         self.port = port
-        start = time.perf_counter()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the server
+        self._start = time.perf_counter()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the server
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
         )
         try:
-            self._wait(ready)
+            self._wait(ready_path)
         except BaseException:
             self.close()
             raise
-        self.start_seconds = time.perf_counter() - start  # from nothing to the first 200
+        self.start_seconds = time.perf_counter() - self._start
 
-    @property
-    def resident_bytes(self) -> int:
-        """The memory that it has."""
-        return memory(self._process.pid, "VmRSS")
+    def sample(self) -> Sample:
+        """Memory, open files and threads now."""
+        process = Path(f"/proc/{self._process.pid}")
+        pages = int((process / "statm").read_text().split()[1])
+        megabytes = pages * os.sysconf("SC_PAGESIZE") / 1e6
+        files, threads = (len(list((process / part).iterdir())) for part in ("fd", "task"))
+        return Sample(time.perf_counter() - self._start, megabytes, files, threads)
 
-    @property
-    def descriptors(self) -> int:
-        """Files and connections that it has open."""
-        return sum(1 for _ in Path(f"/proc/{self._process.pid}/fd").iterdir())
-
-    @property
-    def threads(self) -> int:
-        """That it has."""
-        return sum(1 for _ in Path(f"/proc/{self._process.pid}/task").iterdir())
-
-    @property
     def cpu_seconds(self) -> float:
-        """How long it has computed."""
+        """CPU time so far."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text of what is there."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
-        with contextlib.closing(connection):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+    def closed_loop(self, requests: Sequence[bytes], clients: int) -> Responses:
+        """Send all requests; each client sends its next one when it has received a response."""
+        responses = closed_loop(self.port, requests, clients)
+        self.check()
+        return responses
+
+    def open_loop(self, requests: Sequence[bytes], due: NDArray[np.float64]) -> Responses:
+        """Send each request when it is due, in seconds from now."""
+        responses = open_loop(self.port, requests, due)
+        self.check()
+        return responses
 
     def check(self) -> None:
-        """Raise, with the last that it said, if it has ended."""
+        """Raise RuntimeError with the end of the log if the server has exited."""
         if self._process.poll() is not None:
-            self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _LAST_WORDS))
-            last = self._log.read().decode(errors="replace")
-            name = Path(str(self._process.args[0])).name  # type: ignore[index]
-            raise RuntimeError(f"{name} ended with {self._process.returncode}:\n{last}")
+            self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _LOG_BYTES))
+            log = self._log.read().decode(errors="replace")
+            raise RuntimeError(f"A server exited with {self._process.returncode}:\n{log}")
 
     def close(self) -> None:
-        """Stop it, without waiting for what it does."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
         self._log.close()
 
-    def _wait(self, ready: str) -> None:
-        end = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < end:
+    def _wait(self, ready_path: str) -> None:
+        url = f"http://{HOST}:{self.port}{ready_path}"
+        while time.perf_counter() < self._start + _START_SECONDS:
             self.check()
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.get(ready)[0] == 200:
-                    return
-            time.sleep(_LOOK_SECONDS)
-        raise RuntimeError(f"{self._process.args!r} was not ready in {_PATIENCE_SECONDS:g} s.")
+            with suppress(OSError, http.client.HTTPException):  # OSError: any status but 200, too
+                urllib.request.urlopen(url, timeout=10).close()
+                return
+            time.sleep(_POLL_SECONDS)
+        raise RuntimeError(f"A server was not ready within {_START_SECONDS:g} s.")
+
+
+@contextmanager
+def monitored(server: Server) -> Iterator[list[Sample]]:
+    """Sample a server once a second; the list grows in the background."""
+    samples, stop = [server.sample()], threading.Event()
+
+    def run() -> None:
+        while not stop.wait(1.0):
+            samples.append(server.sample())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stop.set()
+        thread.join()
 
 
 def free_port() -> int:
-    """The first port from `FIRST_PORT` on that nobody has."""
-    for port in range(FIRST_PORT, FIRST_PORT + 100):
-        with socket.socket() as attempt, contextlib.suppress(OSError):
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            attempt.bind((HOST, port))
-            return port
-    raise RuntimeError(f"No port from {FIRST_PORT} on is free.")
-
-
-def memory(process: int | str, what: str) -> int:
-    """Bytes of a line of the process's status: VmRSS is what it has, VmHWM the most it had."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == what:
-            return int(value.split()[0]) * 1024
-    raise RuntimeError(f"Process {process} has ended.")
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

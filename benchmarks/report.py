@@ -1,13 +1,13 @@
-"""Tables of what was measured, for a terminal and for `bench.md`."""
+"""Markdown tables of measured series."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks.rounds import Series, Spread, ratios
 
 
 class Table(NamedTuple):
-    """A title, columns and rows, and what there is to know about them."""
+    """A titled table with an optional note; `str()` gives aligned Markdown."""
 
     title: str
     columns: Sequence[str]
@@ -15,13 +15,12 @@ class Table(NamedTuple):
     note: str = ""
 
     def __str__(self) -> str:
-        """In Markdown, its columns aligned."""
-        every = [self.columns, *self.rows]
-        widths = [max(len(row[i]) for row in every) for i in range(len(self.columns))]
-        lines = [self._line(row, widths) for row in every]
-        lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        text = f"### {self.title}\n\n" + "\n".join(lines) + "\n"
-        return text + (f"\n{self.note}\n" if self.note else "")
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        text = [self._line(line, widths) for line in lines]
+        text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+        note = f"\n{self.note}\n" if self.note else ""
+        return f"### {self.title}\n\n" + "\n".join(text) + "\n" + note
 
     @staticmethod
     def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -29,34 +28,28 @@ class Table(NamedTuple):
         return "|" + "|".join(cells) + "|"
 
 
-def contestants(series: Series, workload: str, measure: str) -> list[str]:
-    """Who was measured so, in the order of their first turns."""
-    ends = (key.split("/") for key in series)
-    return [who for what, who, which in ends if (what, which) == (workload, measure)]
+def contestant_names(series: Series, workload: str, measure: str) -> list[str]:
+    """Contestants with a measure on a workload, in the order of the first round."""
+    keys = (key.split("/", 2) for key in series)
+    return [
+        name
+        for key_workload, name, key_measure in keys
+        if (key_workload, key_measure) == (workload, measure)
+    ]
 
 
-def workloads(series: Series) -> list[str]:
-    """What they were measured on."""
+def workload_names(series: Series) -> list[str]:
+    """Workloads, in the order of the first round."""
     return list(dict.fromkeys(key.split("/")[0] for key in series))
 
 
-def cell(series: Series, key: str, form: str = ",.0f") -> str:
-    """Median and range of what was measured; nothing where it was not."""
-    return f"{Spread.of(series[key]):{form}}" if series.get(key) else ""
+def spread_cell(series: Series, key: str, spec: str = ",.0f") -> str:
+    """Median and range of a measure; empty if it was not measured."""
+    return f"{Spread.of(series[key]):{spec}}" if series.get(key) else ""
 
 
-def middle(series: Series, key: str, form: str = ",.0f") -> str:
-    """The median alone, of what matters less."""
-    return f"{Spread.of(series[key]).median:{form}}" if series.get(key) else ""
-
-
-def beside(series: Series, top: str, bottom: str, form: str = ".2f") -> str:
-    """How many times the second the first is, within a round."""
-    if not (series.get(top) and series.get(bottom)):
+def ratio_cell(series: Series, numerator: str, denominator: str, spec: str = ".2f") -> str:
+    """Median and range of a ratio within rounds; empty if either was not measured."""
+    if not (series.get(numerator) and series.get(denominator)):
         return ""
-    return f"{Spread.of(ratios(series[top], series[bottom])):{form}}"
-
-
-def written(tables: Iterable[Table]) -> str:
-    """All of them."""
-    return "\n".join(str(table) for table in tables)
+    return f"{Spread.of(ratios(series[numerator], series[denominator])):{spec}}"

@@ -1,20 +1,39 @@
-"""Contestants that take turns, and what their figures say of each other.
+"""Rounds of measurements.
 
-In every round each takes a turn, in an order that moves on by one from round to round, so that a
-noisy machine is noisy for all. What is compared is compared within a round.
+Every contestant is measured once per round, and the order rotates from round to round, so that
+noise on the machine affects all alike. Ratios are taken within a round.
 """
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-Figures = Mapping[str, float]  # what one turn measured
-Series = dict[str, list[float]]  # "workload/contestant/measure" -> a value for every round
-Turn = Callable[[int], Figures]  # takes the number of the round
+Figures = Mapping[str, float]  # measure -> value, of one measurement
+Series = dict[str, list[float]]  # "workload/contestant/measure" -> one value per round
+Measurement = Callable[[int], Figures]  # takes the round's number
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure."""
+
+    rounds: int
+    seconds: float  # approximate duration of one measurement of a slow contestant
+    quick: bool
+
+    @property
+    def few_rounds(self) -> int:
+        """Rounds of slow or secondary measurements."""
+        return 1 if self.quick else max(1, self.rounds // 3)
+
+    def sentences(self, tokens: float = 14.0) -> int:
+        """Sentences per measurement, given their mean length; a multiple of 32."""
+        return max(16, round(self.seconds * 7168 / tokens / 32)) * 32
 
 
 class Spread(NamedTuple):
-    """What a measurement came to over the rounds."""
+    """Median and range of a measure over the rounds."""
 
     median: float
     low: float
@@ -22,39 +41,34 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of at least one value."""
+        """Summarise one or more values."""
         return cls(statistics.median(values), min(values), max(values))
 
-    def __format__(self, form: str) -> str:
+    def __format__(self, spec: str) -> str:
         if self.low == self.high:
-            return f"{self.median:{form}}"
-        return f"{self.median:{form}} ({self.low:{form}} to {self.high:{form}})"
+            return f"{self.median:{spec}}"
+        return f"{self.median:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
 
 
-def order(names: Sequence[str], number: int) -> list[str]:
-    """Who takes which turn in a round."""
-    first = number % len(names) if names else 0
-    return [*names[first:], *names[:first]]
-
-
-def play(
-    turns: Mapping[str, Turn], rounds: int, tell: Callable[[str], None] = lambda line: None
-) -> Series:
-    """Let every contestant take its turn in every round."""
+def run_rounds(measurements: Mapping[str, Measurement], rounds: int) -> Series:
+    """Take every measurement, named "workload/contestant", once per round."""
     series: Series = {}
+    names = list(measurements)
     for number in range(rounds):
-        for name in order(list(turns), number):
-            figures = turns[name](number)
-            tell(f"  round {number + 1}, {name}: {_line(figures)}")
-            for measure, value in figures.items():
-                series.setdefault(f"{name}/{measure}", []).append(value)
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            record(series, name, measurements[name](number), f"round {number + 1}")
     return series
 
 
-def ratios(top: Sequence[float], bottom: Sequence[float]) -> list[float]:
-    """How many times the second the first is, round by round."""
-    return [a / b for a, b in zip(top, bottom, strict=True)]
+def record(series: Series, name: str, figures: Figures, heading: str) -> None:
+    """Append the figures of one measurement, and print them."""
+    values = ", ".join(f"{measure} {value:,.4g}" for measure, value in figures.items())
+    print(f"  {heading}, {name}: {values}", flush=True)
+    for measure, value in figures.items():
+        series.setdefault(f"{name}/{measure}", []).append(value)
 
 
-def _line(figures: Figures) -> str:
-    return ", ".join(f"{measure} {value:,.4g}" for measure, value in figures.items())
+def ratios(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
+    """Divide two measures round by round."""
+    return [a / b for a, b in zip(numerator, denominator, strict=True)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Unpack promtool, nginx, kustomize and docker-compose into a directory: deploy/tools.sh build/tools
 #
-# The packages come from this machine's Debian mirror, but from newer releases: nginx must know `resolve` and
+# The packages come from the configured Debian mirror, but from newer releases: nginx must support `resolve` and
 # `keepalive_min_timeout` (1.27.4), and promtool should be as new as the Prometheus of docker-compose.yml.
 # apt verifies their signatures. They are unpacked, not installed: this needs no root and starts no daemon.
 set -euo pipefail
@@ -23,7 +23,7 @@ mirror=$(apt-get update --print-uris | sed -n "s|^'\(.*\)/dists/$VERSION_CODENAM
 mirror=${mirror%%$'\n'*}
 printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$mirror" "$releases" "$keyring" \
   > "$tools/apt/sources/debian.sources"
-# An empty package database, so that apt downloads the C library and everything else that the tools link to.
+# An empty package database makes apt download the C library and all other dependencies.
 touch "$tools/apt/state/status"
 apt=(apt-get -qq -o Dir::State="$tools/apt/state" -o Dir::State::status="$tools/apt/state/status"
   -o Dir::Cache="$tools/apt/cache" -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$tools/apt/sources"
@@ -35,7 +35,7 @@ for package in "$tools"/apt/cache/archives/*.deb; do
 done
 rm -r "$tools/apt"
 
-# Each runs with the C library it was built for.
+# Run each tool with the C library it was built for.
 root=$tools/root
 loader=$(echo "$root"/usr/lib/*-linux-gnu*/ld-linux-*.so.*)
 for program in "$root"/usr/bin/{promtool,kustomize} "$root"/usr/sbin/nginx "$root"/usr/libexec/docker/cli-plugins/docker-compose; do

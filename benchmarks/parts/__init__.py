@@ -1,1 +1,1 @@
-"""What can be measured, a module each: `run` measures, `tables` says what came of it."""
+"""One module per part: `run` measures, `tables` formats the results."""

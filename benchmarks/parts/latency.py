@@ -1,87 +1,83 @@
-"""Single sentences from 1, 8 and 64 clients: how long each waits, and how many are answered.
-
-Beside them, on the same sentences, the bare call that a lone client's wait is measured against,
-and the same server's bulk throughput.
-"""
+"""Latency of single sentences with 1, 8 and 64 clients, beside plain ONNX Runtime calls."""
 
 from functools import partial
 
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.parts.throughput import AT_ONCE, CLIENTS
-from benchmarks.report import Table, beside, cell, contestants, middle
-from benchmarks.rounds import Figures, Series, Turn, play
-from benchmarks.stage import PRECISIONS, Plan, Service, Stage, in_parts
+from benchmarks.contestants import PRECISIONS, Contestants, Service
+from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell
+from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
 from model_store import Precision
 
-MOST_CLIENTS = 64
 PERCENTILES = (50, 95, 99)
-# Clients, and what of a turn's sentences they send: a lone one waits for each.
-SHARES = {1: 0.3, 8: 0.7, MOST_CLIENTS: 1.5}
+# Sentences of a measurement by number of clients, relative to the plan: few clients take longer.
+SHARES = {1: 0.3, 8: 0.7, 64: 1.5}
 
 
-def run(plan: Plan, stage: Stage) -> Series:
-    """Let servers and bare calls take turns on single sentences, those compared one by one."""
-    turns: dict[str, Turn] = {}
-    lone = round(plan.sentences() * SHARES[1])
+def run(plan: Plan, contestants: Contestants) -> Series:
+    """Measure servers with every number of clients, and plain calls."""
+    measurements: dict[str, Measurement] = {}
     for precision in PRECISIONS:
-        turns[f"{_named(1)}/bare call, {precision}"] = partial(_bare, stage, precision, lone)
-    for name, service in stage.services().items():
+        count = round(plan.sentences() * SHARES[1])
+        name = f"{workload_name(1)}/ONNX Runtime {precision}"
+        measurements[name] = partial(_calls, contestants, precision, count)
+    for name, service in contestants.services().items():
         for clients, share in SHARES.items():
-            # infinity takes several times as long for each.
+            # infinity is several times slower
             count = round(plan.sentences() * share / (3 if name == "infinity" else 1))
-            turns[f"{_named(clients)}/{name}"] = partial(_singles, stage, service, clients, count)
-        turns[f"bulk/{name}"] = partial(_bulk, stage, service, plan.sentences())
-    return play(turns, plan.rounds, plan.tell)
+            workload = workload_name(clients)
+            measurements[f"{workload}/{name}"] = partial(_requests, service, clients, count)
+    return run_rounds(measurements, plan.rounds)
 
 
-def tables(series: Series) -> list[Table]:
-    """One for each number of clients."""
-    return [_table(series, clients) for clients in SHARES]
-
-
-def _named(clients: int) -> str:
+def workload_name(clients: int) -> str:
+    """Name of the workload with this number of clients."""
     return "1 client" if clients == 1 else f"{clients} clients"
 
 
-def _singles(stage: Stage, service: Service, clients: int, count: int, number: int) -> Figures:
-    drawn = texts.write(texts.usual(f"single {number}", count), f"single {clients} {number}")
-    requests = [service.ask([text]) for text in drawn]
+def _requests(service: Service, clients: int, count: int, number: int) -> Figures:
+    sentences = texts.sentences(f"{clients} clients {number}", count)
+    requests = [service.embed([text]) for text in sentences]
     server = service.start()
-    before = server.cpu_seconds
-    answers = stage.closed(server, requests, clients).check()
+    cpu = server.cpu_seconds()
+    responses = server.closed_loop(requests, clients).check()
     return {
-        "rate": answers.rate,
-        **{f"p{p} ms": answers.milliseconds(p) for p in PERCENTILES},
-        "client cpu ms": answers.cpu / count * 1000,
-        "server cpu ms": (server.cpu_seconds - before) / count * 1000,
+        "rate": responses.rate,
+        **{f"p{p} ms": responses.milliseconds(p) for p in PERCENTILES},
+        "client cpu ms": responses.cpu / count * 1000,
+        "server cpu ms": (server.cpu_seconds() - cpu) / count * 1000,
     }
 
 
-def _bare(stage: Stage, precision: Precision, count: int, number: int) -> Figures:
-    drawn = texts.write(texts.usual(f"single {number}", count), f"single 1 {number}")
-    seconds = np.array(stage.bare(precision)(drawn))
-    found = {f"p{p} ms": float(np.percentile(seconds, p)) * 1000 for p in PERCENTILES}
-    return {"rate": count / seconds.sum(), **found}
+def _calls(contestants: Contestants, precision: Precision, count: int, number: int) -> Figures:
+    sentences = texts.sentences(f"1 clients {number}", count)
+    seconds = np.array(contestants.onnx_runtime(precision).call("call_seconds", sentences))
+    percentiles = {f"p{p} ms": float(np.percentile(seconds, p)) * 1000 for p in PERCENTILES}
+    return {"rate": count / seconds.sum(), **percentiles}
 
 
-def _bulk(stage: Stage, service: Service, count: int, number: int) -> Figures:
-    drawn = texts.write(texts.usual(f"single {number}", count), f"single bulk {number}")
-    requests = [service.ask(part) for part in in_parts(drawn, AT_ONCE)]
-    return {"rate": count / stage.closed(service.start(), requests, CLIENTS).check().elapsed}
+def tables(series: Series) -> list[Table]:
+    """One table per number of clients."""
+    return [_table(series, clients) for clients in SHARES]
 
 
 def _table(series: Series, clients: int) -> Table:
-    workload, lone = _named(clients), clients == 1
+    workload = workload_name(clients)
     rows = []
-    for who in contestants(series, workload, "rate"):
-        key, precision = f"{workload}/{who}", who.split()[-1]
-        bottom = f"{workload}/bare call, {precision}/p50 ms" if lone else f"bulk/{who}/rate"
-        times = [cell(series, f"{key}/p{p} ms", ".1f") for p in PERCENTILES]
-        compared = beside(series, f"{key}/{'p50 ms' if lone else 'rate'}", bottom)
-        costs = [middle(series, f"{key}/{whose} cpu ms", ".2f") for whose in ("client", "server")]
-        rows.append([who, cell(series, f"{key}/rate"), *times, compared, *costs])
+    for name in contestant_names(series, workload, "rate"):
+        key, precision = f"{workload}/{name}", name.split()[-1]
+        plain_call = f"{workload}/ONNX Runtime {precision}/p50 ms"
+        rows.append(
+            [
+                name,
+                spread_cell(series, f"{key}/rate"),
+                *(spread_cell(series, f"{key}/p{p} ms", ".1f") for p in PERCENTILES),
+                ratio_cell(series, f"{key}/p50 ms", plain_call),
+                spread_cell(series, f"{key}/client cpu ms", ".2f"),
+                spread_cell(series, f"{key}/server cpu ms", ".2f"),
+            ]
+        )
     columns = ["", "sentences/s", *(f"p{p}, ms" for p in PERCENTILES)]
-    columns += ["p50 ÷ bare call's" if lone else "÷ bulk", "client's CPU, ms", "server's CPU, ms"]
+    columns += ["p50 ÷ ONNX Runtime", "client CPU, ms", "server CPU, ms"]
     return Table(f"Single sentences, {workload}", columns, rows)

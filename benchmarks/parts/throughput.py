@@ -1,147 +1,101 @@
-"""Sentences per second, of as many as there are: bulk requests, mixed lengths, and pairs."""
+"""Sentences per second: bulk requests, mixed lengths, and pairs."""
 
 from collections.abc import Callable
 from functools import partial
 
 from benchmarks import texts
+from benchmarks.contestants import MISSING, PRECISIONS, Contestants, Service
+from benchmarks.load_generator import Responses
 from benchmarks.processes import Worker
-from benchmarks.report import Table, beside, cell, contestants, middle, workloads
-from benchmarks.rounds import Figures, Series, Turn, play
-from benchmarks.stage import PRECISIONS, Plan, Service, Stage, ask_similarity, in_parts
+from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell, workload_names
+from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
 from benchmarks.texts import Lengths
+from benchmarks.traffic import chunks
 
-AT_ONCE, CLIENTS = 32, 8  # texts in a request; requests at a time
+TEXTS, CLIENTS = 32, 8  # texts per request, concurrent requests
 PAIR_CLIENTS = 32  # where a request is one pair
-SGEMM = "sgemm"
 
-Draw = Callable[[str], Lengths]
+DrawLengths = Callable[[str], Lengths]  # takes a seed
 
 
-def run(plan: Plan, stage: Stage) -> Series:
-    """Every contestant on bulk and on mixed lengths, and the servers on pairs; quickly, on bulk."""
-    bulk: Draw = partial(texts.usual, count=plan.sentences())
-    mixed: Draw = partial(texts.mixed, count=plan.sentences(57))  # tokens, on average
-    series = play(_everyone("bulk", bulk, stage, not plan.quick), plan.rounds, plan.tell)
-    if plan.quick:  # no aim is about the rest
+def run(plan: Plan, contestants: Contestants) -> Series:
+    """Measure all contestants on bulk and mixed lengths, and servers on pairs; quick: bulk only."""
+    bulk = partial(texts.sts_lengths, count=plan.sentences())
+    series = run_rounds(_measurements(contestants, "bulk", bulk), plan.rounds)
+    if plan.quick:
         return series
-    series |= play(_everyone("mixed", mixed, stage, True), plan.fewer(), plan.tell)
-    for size, clients in ((1, PAIR_CLIENTS), (AT_ONCE, CLIENTS)):
-        turns: dict[str, Turn] = {}
-        for name, service in stage.services().items():
-            turn = partial(_pairs, stage, plan.sentences(), size, clients, name, service)
-            turns[f"pairs, {size} a request/{name}"] = turn
-        series |= play(turns, plan.fewer(), plan.tell)
+    mixed = partial(texts.mixed_lengths, count=plan.sentences(tokens=57))
+    series |= run_rounds(_measurements(contestants, "mixed lengths", mixed), plan.few_rounds)
+    for size, clients in ((1, PAIR_CLIENTS), (TEXTS, CLIENTS)):
+        pairs: dict[str, Measurement] = {
+            f"pairs, {size} per request/{name}": partial(
+                _pairs, service, plan.sentences(), size, clients
+            )
+            for name, service in contestants.services().items()
+        }
+        series |= run_rounds(pairs, plan.few_rounds)
     return series
 
 
-def tables(series: Series) -> list[Table]:
-    """One for each workload."""
-    return [_table(series, workload) for workload in workloads(series)]
+def _measurements(
+    contestants: Contestants, workload: str, draw: DrawLengths
+) -> dict[str, Measurement]:
+    """One measurement per contestant, on sentences of the same lengths."""
+    measurements: dict[str, Measurement] = {}
+    for precision in PRECISIONS:
+        engine = partial(contestants.engine, precision)
+        measurements[f"engine {precision}"] = partial(_encode, draw, engine)
+        plain = partial(contestants.onnx_runtime, precision)
+        measurements[f"ONNX Runtime {precision}"] = partial(_encode, draw, plain)
+    if "sentence-transformers" not in MISSING:
+        measurements["sentence-transformers"] = partial(
+            _encode, draw, lambda: contestants.sentence_transformers
+        )
+    for name, service in contestants.services(json=True).items():
+        measurements[name] = partial(_request, service, draw, name)
+    return {f"{workload}/{name}": each for name, each in measurements.items()}
 
 
-def _everyone(workload: str, draw: Draw, stage: Stage, json: bool) -> dict[str, Turn]:
-    """Those who are compared take turns one after the other, as the machine may change its pace."""
-    turns: dict[str, Turn] = {SGEMM: partial(_limit, stage, workload, draw)}
-    for name, worker in _in_process(stage).items():
-        turns[name] = partial(_encode, stage, workload, draw, worker)
-    for name, service in stage.services(json).items():
-        turns[name] = partial(_ask, stage, workload, draw, name, service)
-    return {f"{workload}/{name}": turns[name] for name in sorted(turns, key=_place)}
-
-
-def _place(name: str) -> int:
-    """When its turn is; those who are not named come last."""
-    order = (SGEMM, "engine fp32", "server fp32", "infinity", "server int8", "engine int8")
-    return order.index(name) if name in order else len(order)
-
-
-def _in_process(stage: Stage) -> dict[str, Callable[[], Worker]]:
-    """Who is called and not asked; each is started at its first turn."""
-    return {
-        **{f"engine {p}": partial(stage.engine, p) for p in PRECISIONS},
-        "sentence-transformers": stage.sentence_transformers,
-        "torch.onnx.export": stage.torch_export,
-    }
-
-
-def _encode(
-    stage: Stage, workload: str, draw: Draw, worker: Callable[[], Worker], number: int
-) -> Figures:
+def _encode(draw: DrawLengths, start: Callable[[], Worker], number: int) -> Figures:
     """All texts in one call."""
-    lengths = draw(f"{workload} {number}")
-    seconds: float = worker()(texts.write(lengths, f"{workload} {number}"))
-    return _figures(stage, lengths, seconds)
+    lengths = draw(f"bulk {number}")
+    return {"rate": len(lengths) / start()(texts.write(lengths, f"bulk {number}"))}
 
 
-def _ask(
-    stage: Stage, workload: str, draw: Draw, name: str, service: Service, number: int
-) -> Figures:
-    """The same texts in requests. A server that is asked twice gets other words the second time."""
-    lengths = draw(f"{workload} {number}")
-    words = f"{workload} {number}" + (" json" if name.endswith("json") else "")
-    requests = [service.ask(part) for part in in_parts(texts.write(lengths, words), AT_ONCE)]
-    answers = stage.closed(service.start(), requests, CLIENTS).check()
-    cost = {"client cpu ms": answers.cpu / len(requests) * 1000}
-    return {**_figures(stage, lengths, answers.elapsed), **cost}
+def _request(service: Service, draw: DrawLengths, name: str, number: int) -> Figures:
+    """The same lengths in requests; the words differ by contestant, since servers cache."""
+    sentences = texts.write(draw(f"bulk {number}"), f"{name} {number}")
+    requests = [service.embed(chunk) for chunk in chunks(sentences, TEXTS)]
+    return _figures(len(sentences), service.start().closed_loop(requests, CLIENTS).check())
 
 
-def _limit(stage: Stage, workload: str, draw: Draw, number: int) -> Figures:
-    """The products of the same sentences, in the batches that the engine makes of them."""
-    tokens = draw(f"{workload} {number}") + texts.SPECIAL_TOKENS
-    budget = stage.engine("fp32").call("token_budget")
-    one, several = stage.products()(tokens.tolist(), budget)
-    ways = {"a batch on all cores": one, "a batch on every core": several}
-    return {"gflops": max(ways.values()), **ways}
+def _pairs(service: Service, count: int, size: int, clients: int, number: int) -> Figures:
+    sentences = texts.sentences(f"{size} pairs {number}", count)
+    requests = [service.similarity(chunks(chunk, 2)) for chunk in chunks(sentences, 2 * size)]
+    return _figures(count // 2, service.start().closed_loop(requests, clients).check())
 
 
-def _pairs(
-    stage: Stage, count: int, size: int, clients: int, name: str, service: Service, number: int
-) -> Figures:
-    """Similarities of pairs; infinity, which has none, is asked for both embeddings."""
-    lengths = texts.usual(f"pairs {number}", count)
-    pairs = in_parts(texts.write(lengths, f"pairs of {size} {number}"), 2)
-    parts = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-    if name == "infinity":
-        requests = [service.ask([text for pair in part for text in pair]) for part in parts]
-    else:
-        requests = [ask_similarity(part) for part in parts]
-    answers = stage.closed(service.start(), requests, clients).check()
-    return {
-        "rate": len(pairs) / answers.elapsed,
-        "p50 ms": answers.milliseconds(50),
-        "client cpu ms": answers.cpu / len(requests) * 1000,
-    }
+def _figures(count: int, responses: Responses) -> Figures:
+    client_cpu = responses.cpu / len(responses.status) * 1000
+    return {"rate": count / responses.elapsed, "client cpu ms": client_cpu}
 
 
-def _figures(stage: Stage, lengths: Lengths, seconds: float) -> Figures:
-    """Sentences per second, and the products in them, padding not counted."""
-    work = stage.flops(texts.tokens_of(lengths))
-    return {"rate": len(lengths) / seconds, "gflops": work / seconds / 1e9}
+def tables(series: Series) -> list[Table]:
+    """One table per workload."""
+    return [_table(series, workload) for workload in workload_names(series)]
 
 
 def _table(series: Series, workload: str) -> Table:
-    pairs = workload.startswith("pairs")
-    peer = f"{workload}/{'infinity' if pairs else 'sentence-transformers'}/rate"
-    rows = []
-    for who in contestants(series, workload, "rate"):
-        key = f"{workload}/{who}"
-        rows.append(
-            [
-                who,
-                cell(series, f"{key}/rate"),
-                beside(series, f"{key}/rate", peer),
-                cell(series, f"{key}/gflops", ".1f"),
-                middle(series, f"{key}/client cpu ms", ".2f"),
-            ]
-        )
-    if f"{workload}/{SGEMM}/gflops" in series:
-        rows.append([SGEMM, "", "", cell(series, f"{workload}/{SGEMM}/gflops", ".1f"), ""])
-    columns = [
-        "",
-        "pairs/s" if pairs else "sentences/s",
-        f"beside {peer.split('/')[1]}",
-        "GFLOP/s of products",
-        "client's CPU, ms a request",
+    unit = "pairs" if workload.startswith("pairs") else "sentences"
+    peer = "infinity" if unit == "pairs" else "sentence-transformers"
+    rows = [
+        [
+            name,
+            spread_cell(series, f"{workload}/{name}/rate"),
+            ratio_cell(series, f"{workload}/{name}/rate", f"{workload}/{peer}/rate"),
+            spread_cell(series, f"{workload}/{name}/client cpu ms", ".2f"),
+        ]
+        for name in contestant_names(series, workload, "rate")
     ]
-    note = "" if pairs else "sgemm: the faster of a batch on all cores and a batch on every core."
-    return Table(workload, columns, rows, note)
+    columns = ["", f"{unit}/s", f"÷ {peer}", "client CPU, ms per request"]
+    return Table(f"Throughput, {workload}", columns, rows)

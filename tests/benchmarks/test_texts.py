@@ -1,27 +1,27 @@
-"""Sentences of known lengths that do not come twice."""
+"""Sentences of known lengths."""
 
 import numpy as np
+import pytest
 
 from benchmarks import texts
 
-WORDS = ["one", "two", "three", "four"] * 100
 
-
-def test_lengths_are_those_asked_for_and_the_same_for_a_name() -> None:
-    lengths = texts.mixed("a", 500)
+def test_lengths_are_in_range_and_reproducible() -> None:
+    lengths = texts.mixed_lengths("a", 500)
     assert lengths.min() >= 1
     assert lengths.max() <= 254  # and two special tokens
-    assert np.median(lengths + 2) < 50  # every magnitude as often as any other
-    assert (lengths == texts.mixed("a", 500)).all()
-    assert (texts.usual("a", 500) >= 4).all()
-    assert (texts.usual("a", 500) <= 28).all()
+    assert np.median(lengths + 2) < 50  # log-uniform
+    assert (lengths == texts.mixed_lengths("a", 500)).all()
+    assert (texts.sts_lengths("a", 500) >= 4).all()
+    assert (texts.sts_lengths("a", 500) <= 28).all()
 
 
-def test_other_names_give_other_words_of_the_same_lengths() -> None:
-    lengths = texts.usual("a", 20)
-    first, second = (texts.write(lengths, name, WORDS) for name in ("x", "y"))
+def test_seed_changes_words_but_not_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "vocabulary", lambda: ["one", "two", "three", "four"])
+    lengths = texts.sts_lengths("a", 20)
+    first, second = (texts.write(lengths, seed) for seed in ("x", "y"))
     assert [len(text.split()) for text in first] == lengths.tolist()
     assert [len(text.split()) for text in second] == lengths.tolist()
     assert not set(first) & set(second)
-    assert texts.write(lengths, "x", WORDS) == first
-    assert texts.tokens_of(lengths) == sum(len(text.split()) + 2 for text in first)
+    assert texts.write(lengths, "x") == first
+    assert texts.count_tokens(lengths) == sum(len(text.split()) + 2 for text in first)

@@ -1,4 +1,4 @@
-"""`deploy/check.py`, a script of `make lint` in no package, and the tools that it runs."""
+"""Imports `deploy/check.py`, which is in no package, and runs the tools that it uses."""
 
 import importlib.util
 import os
@@ -18,10 +18,10 @@ _SPEC.loader.exec_module(check)
 
 
 def require(tool: str) -> None:
-    """Skip the test if a tool is missing, or fail it where all of them are required."""
+    """Skip the test if a tool is missing, or fail it if DEPLOY_TOOLS_REQUIRED is set."""
     if not check.available(tool):
-        missing = pytest.fail if os.environ.get("DEPLOY_TOOLS_REQUIRED") else pytest.skip
-        missing(f"{tool} is missing: `make deploy-tools`, then `make test`")
+        end = pytest.fail if os.environ.get("DEPLOY_TOOLS_REQUIRED") else pytest.skip
+        end(f"{tool} is missing: `make deploy-tools`, then `make test`")
 
 
 def run_promtool(tests: str, folder: Path) -> None:
@@ -39,7 +39,7 @@ def evaluate(
     """Compare a query at 15 minutes, on samples every 15 seconds, with (labels, value)."""
     test = {
         "interval": "15s",
-        "input_series": [{"series": name, "values": some} for name, some in series.items()],
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
             {
                 "expr": query,

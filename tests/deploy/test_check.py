@@ -1,4 +1,4 @@
-"""`deploy/check.py`: every tool runs on the shipped files, finds a mistake, and is missed in CI."""
+"""`deploy/check.py`: every check passes, finds a mistake, and reports a missing tool."""
 
 import shutil
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 from tests.deploy.conftest import check, require
 
 ROOT = Path(__file__).parents[2]
-# Of each tool its check, and a mistake that it alone can see: file, text, replacement.
+# Per tool: its check, and a mistake that only this tool finds: file, text, replacement.
 MISTAKES = {
     "nginx": (
         check.check_nginx,
@@ -41,7 +41,7 @@ Mistake = tuple[Callable[[], int], str, str, str]
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of everything that is checked."""
+    """A copy of all checked files."""
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     for compose in ROOT.glob("docker-compose*.yml"):
         shutil.copy(compose, tmp_path)
@@ -50,7 +50,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("tool", "mistake"), MISTAKES.items(), ids=MISTAKES)
-def test_finds_a_mistake(tool: str, mistake: Mistake, files: Path) -> None:
+def test_check_passes_and_finds_a_mistake(tool: str, mistake: Mistake, files: Path) -> None:
     require(tool)
     run, name, right, wrong = mistake
     assert run() == 0
@@ -62,7 +62,7 @@ def test_finds_a_mistake(tool: str, mistake: Mistake, files: Path) -> None:
 
 @pytest.mark.parametrize(("required", "failures"), [("", 0), ("1", 1)])
 @pytest.mark.parametrize(("tool", "mistake"), MISTAKES.items(), ids=MISTAKES)
-def test_a_missing_tool_is_reported_and_fails_where_required(
+def test_missing_tool_is_reported_and_fails_if_required(
     tool: str,
     mistake: Mistake,
     required: str,
@@ -74,4 +74,4 @@ def test_a_missing_tool_is_reported_and_fails_where_required(
     monkeypatch.setenv("DEPLOY_TOOLS_REQUIRED", required)
     run, *_ = mistake
     assert run() == failures
-    assert f"Not checked, for lack of {tool}" in capsys.readouterr().out
+    assert f"Not checked, {tool} " in capsys.readouterr().out

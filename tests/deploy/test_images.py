@@ -1,4 +1,4 @@
-"""The Dockerfile: what it copies exists, and every image of it is run the same careful way."""
+"""The Dockerfile: what it copies exists, and every image runs unprivileged."""
 
 import json
 import re
@@ -17,26 +17,26 @@ Instruction = tuple[str, str]
 
 
 def instructions() -> list[Instruction]:
-    """`(FROM, base AS stage)` and so on, without comments and with lines joined."""
+    """Instructions as (name, arguments), without comments, continued lines joined."""
     text = re.sub(r"(?m)^#.*\n", "", DOCKERFILE).replace("\\\n", " ")
     lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines()]
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines if line]
 
 
 def stages() -> dict[str, tuple[str, list[Instruction]]]:
-    """Of every stage its base and its instructions."""
-    found: dict[str, tuple[str, list[Instruction]]] = {}
+    """Base and instructions by stage."""
+    by_name: dict[str, tuple[str, list[Instruction]]] = {}
     for name, rest in instructions():
         if name == "FROM":
             base, _, stage = rest.split()
-            found[stage] = (base, [])
+            by_name[stage] = (base, [])
         else:
-            found[stage][1].append((name, rest))
-    return found
+            by_name[stage][1].append((name, rest))
+    return by_name
 
 
 def image(target: str) -> list[Instruction]:
-    """The instructions that make an image, from its first base on."""
+    """All instructions of an image, those of its base stages first."""
     base, own = stages()[target]
     return (image(base) if base in stages() else []) + own
 
@@ -51,7 +51,7 @@ def variables(target: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_runs_as_the_same_unprivileged_user(target: str) -> None:
+def test_image_runs_as_unprivileged_user(target: str) -> None:
     assert last(target, "USER") == "10001"
 
 
@@ -65,33 +65,33 @@ def test_tini_starts_the_program_without_a_shell(target: str, program: str) -> N
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_the_health_check_asks_whether_it_is_ready(target: str) -> None:
+def test_health_check_requests_ready(target: str) -> None:
     check = last(target, "HEALTHCHECK")
     assert "/ready" in check
     assert json.loads(check.partition("CMD ")[2])[0] == "python"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_settings_of_an_image_are_settings(target: str) -> None:
-    ours = {name for name in variables(target) if name.startswith("LATTEMIX_")}
-    assert ours
-    assert ours <= {f"LATTEMIX_{field.upper()}" for field in Settings.model_fields}
+def test_environment_of_an_image_consists_of_settings(target: str) -> None:
+    names = {name for name in variables(target) if name.startswith("LATTEMIX_")}
+    assert names
+    assert names <= {f"LATTEMIX_{field.upper()}" for field in Settings.model_fields}
 
 
-def test_each_image_asks_for_its_own_device() -> None:
+def test_image_sets_its_provider() -> None:
     assert variables("cpu")["LATTEMIX_PROVIDER"] == "cpu"
     assert variables("gpu")["LATTEMIX_PROVIDER"] == "cuda"
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_an_image_serves_the_model_inside(target: str) -> None:
+def test_image_serves_the_model_it_contains(target: str) -> None:
     (copied,) = [rest for name, rest in image(target) if name == "COPY" and "/models" in rest]
     assert variables(target)["LATTEMIX_STORE"] == copied.split()[-1] == "/models"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_store_is_the_users_own(target: str) -> None:
-    """So that a new volume mounted there is, too."""
+def test_store_belongs_to_the_images_user(target: str) -> None:
+    """A new volume mounted there inherits the owner."""
     run = next(rest for name, rest in image(target) if name == "RUN")
     assert run.endswith("install --directory --owner 10001 --group 10001 /store")
     assert variables("train")["LATTEMIX_STORE"] == "/store"
@@ -106,14 +106,14 @@ def test_packages_are_installed_from_locks_by_hash() -> None:
             assert "--require-hashes" in run or "--no-index" in run, run
 
 
-def test_the_version_is_the_projects() -> None:
+def test_image_version_is_the_projects() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     arguments = [rest for name, rest in instructions() if name == "ARG"]
     assert f"VERSION={project['version']}" in arguments
 
 
-def test_what_is_copied_is_there_and_not_ignored() -> None:
-    kept = {
+def test_copied_files_exist_and_are_not_ignored() -> None:
+    included = {
         line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
         if line.startswith("!")
@@ -127,5 +127,5 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
     assert len(copied) > 5
     for source in copied:
         assert (ROOT / source).exists(), source
-        assert source.split("/")[0] in kept, source
-    assert kept == {source.split("/")[0] for source in copied}
+        assert source.split("/")[0] in included, source
+    assert included == {source.split("/")[0] for source in copied}

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: valid, complete, and true to the service they run."""
+"""The manifests of deploy/kubernetes: valid, complete, and consistent with the service."""
 
 import re
 import shutil
@@ -33,7 +33,7 @@ def name_of(path: Path) -> str:
 
 
 def patches() -> set[Path]:
-    """Files that are laid over another, and need not be complete."""
+    """Files that patch other resources and need not be complete."""
     return {
         path.parent / patch["path"]
         for path in KUSTOMIZATIONS
@@ -43,7 +43,7 @@ def patches() -> set[Path]:
 
 
 def literals(*kustomizations: Path) -> dict[str, str]:
-    """The environment that these kustomizations generate together."""
+    """The environment that the kustomizations generate together."""
     return dict(
         literal.split("=", 1)
         for path in kustomizations
@@ -53,7 +53,7 @@ def literals(*kustomizations: Path) -> dict[str, str]:
 
 
 def values(tree: Any, key: str) -> Iterator[Any]:
-    """Everything under this key, however deep."""
+    """All values of a key, at any depth."""
     if isinstance(tree, dict):
         yield from ([tree[key]] if key in tree else [])
         for branch in tree.values():
@@ -68,12 +68,12 @@ POD = DEPLOYMENT["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
-def test_resources_are_valid() -> None:
-    found = list(check.resources())
-    assert len(found) == 8
-    assert not any(check.invalid(*resource) for resource in found)
-    (_, broken), *_ = found
-    assert check.invalid("broken", broken | {"specs": {}}), "unknown fields are refused"
+def test_resources_match_the_schema_of_kubernetes() -> None:
+    resources = list(check.resources())
+    assert len(resources) == 8
+    assert not any(check.invalid(*resource) for resource in resources)
+    (_, broken), *_ = resources
+    assert check.invalid("broken", broken | {"specs": {}}), "unknown fields are rejected"
 
 
 def test_every_file_is_referenced_and_every_reference_exists() -> None:
@@ -84,13 +84,15 @@ def test_every_file_is_referenced_and_every_reference_exists() -> None:
             target = (path.parent / reference).resolve()
             referenced.add(target / "kustomization.yaml" if target.is_dir() else target)
     referenced |= {path.resolve() for path in patches()}
-    # What is applied, or added to an overlay of one's own, is where references begin.
-    begins = {path for path in KUSTOMIZATIONS if path.parents[1].name in ("overlays", "components")}
+    # Overlays are applied, and components are added to users' overlays.
+    entry_points = {
+        path for path in KUSTOMIZATIONS if path.parents[1].name in ("overlays", "components")
+    }
     assert referenced <= set(FILES)
-    assert set(FILES) - referenced <= begins
+    assert set(FILES) - referenced <= entry_points
 
 
-def test_patches_change_what_the_base_has_and_mount_what_they_add() -> None:
+def test_patches_fit_the_base_and_mount_their_volumes() -> None:
     base = read("base/deployment.yaml")
     for deployment in [base, *map(read, patches())]:
         assert deployment["metadata"]["name"] == base["metadata"]["name"]
@@ -101,7 +103,7 @@ def test_patches_change_what_the_base_has_and_mount_what_they_add() -> None:
         assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
 
 
-def test_pods_meet_the_restricted_standard() -> None:
+def test_pods_meet_the_restricted_security_standard() -> None:
     assert POD["securityContext"]["runAsNonRoot"] is True
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert CONTAINER["securityContext"] == {
@@ -111,7 +113,7 @@ def test_pods_meet_the_restricted_standard() -> None:
     }
 
 
-def test_probes_and_prometheus_ask_for_paths_the_service_leaves_open() -> None:
+def test_probes_and_prometheus_use_paths_without_keys() -> None:
     probes = [CONTAINER[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
     paths = [probe["httpGet"]["path"] for probe in probes]
     assert paths == ["/health", "/health", "/ready"]
@@ -120,7 +122,7 @@ def test_probes_and_prometheus_ask_for_paths_the_service_leaves_open() -> None:
     assert set(paths) <= {route.path for route in status.probes.routes} & PUBLIC_PATHS
 
 
-def test_ports_lead_to_the_one_that_is_served() -> None:
+def test_ports_agree_with_the_services_port() -> None:
     (port,) = CONTAINER["ports"]
     assert port["containerPort"] == Settings.model_fields["port"].default
     assert list(values(DEPLOYMENT, "prometheus.io/port")) == [str(port["containerPort"])]
@@ -132,7 +134,7 @@ def test_ports_lead_to_the_one_that_is_served() -> None:
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=name_of)
-def test_generated_environment_is_settings_with_valid_values(
+def test_generated_environment_consists_of_valid_settings(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in literals(path).items():
@@ -141,19 +143,19 @@ def test_generated_environment_is_settings_with_valid_values(
     load_settings()
 
 
-def test_service_links_do_not_become_settings() -> None:
+def test_service_links_are_disabled() -> None:
     """Kubernetes would set LATTEMIX_PORT=tcp://... for a Service named lattemix."""
     assert POD["enableServiceLinks"] is False
 
 
-def test_a_pod_has_time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_termination_grace_period_exceeds_drain_and_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in literals(*KUSTOMIZATIONS).items():
         monkeypatch.setenv(name, value)
     settings = load_settings()
-    slept = sum(sleep["seconds"] for sleep in values(CONTAINER.get("lifecycle"), "sleep"))
-    needed = slept + settings.drain_seconds + settings.grace_seconds + 1
+    hook_seconds = sum(sleep["seconds"] for sleep in values(CONTAINER.get("lifecycle"), "sleep"))
+    needed = hook_seconds + settings.drain_seconds + settings.grace_seconds + 1
     assert POD["terminationGracePeriodSeconds"] >= needed
-    assert settings.drain_seconds >= 5, "endpoints take seconds to be forgotten"
+    assert settings.drain_seconds >= 5, "removing an endpoint takes seconds"
 
 
 def test_selectors_match_the_pods() -> None:
@@ -163,87 +165,87 @@ def test_selectors_match_the_pods() -> None:
         read("base/poddisruptionbudget.yaml")["spec"]["selector"]["matchLabels"],
         read("base/networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"],
         read("components/podmonitor/podmonitor.yaml")["spec"]["selector"]["matchLabels"],
-        *(each["labelSelector"]["matchLabels"] for each in POD["topologySpreadConstraints"]),
+        *(rule["labelSelector"]["matchLabels"] for rule in POD["topologySpreadConstraints"]),
     ]
     for selector in selectors:
         assert selector
         assert selector.items() <= DEPLOYMENT["template"]["metadata"]["labels"].items()
 
 
-def test_the_podmonitors_job_is_the_one_that_alerts_ask_for() -> None:
+def test_podmonitor_sets_the_job_that_the_alerts_select() -> None:
     label = read("components/podmonitor/podmonitor.yaml")["spec"]["jobLabel"]
     scrapes = read("../monitoring/prometheus.yml")["scrape_configs"]
     jobs = {scrape["job_name"] for scrape in scrapes}
     assert DEPLOYMENT["template"]["metadata"]["labels"][label] in jobs
 
 
-def test_autoscalers_exclude_each_other_and_know_what_they_scale() -> None:
+def test_autoscalers_exclude_each_other_and_scale_the_deployment() -> None:
     hpa = read("components/hpa/horizontalpodautoscaler.yaml")["spec"]
     keda = read("components/keda/scaledobject.yaml")["spec"]
     assert hpa["scaleTargetRef"]["name"] == keda["scaleTargetRef"]["name"] == "lattemix"
     assert next(values(hpa, "container")) == CONTAINER["name"]
-    for component in ("hpa", "keda"):  # what one has removed, the other cannot
+    for component in ("hpa", "keda"):  # the second fails: there is nothing left to remove
         (patch,) = read(f"components/{component}/kustomization.yaml")["patches"]
         assert yaml.safe_load(patch["patch"]) == [{"op": "remove", "path": "/spec/replicas"}]
     assert DEPLOYMENT["replicas"] == hpa["minReplicas"] == keda["minReplicaCount"]
 
 
-def test_the_query_asks_for_metrics_that_exist() -> None:
+def test_keda_query_uses_exposed_metrics() -> None:
     queries = list(values(read("components/keda/scaledobject.yaml"), "query"))
-    asked = set(re.findall(r"lattemix_\w+", " ".join(queries)))
-    assert asked
-    assert asked <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
+    metrics = set(re.findall(r"lattemix_\w+", " ".join(queries)))
+    assert metrics
+    assert metrics <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
 
 
 def trigger() -> dict[str, str]:
-    (one,) = read("components/keda/scaledobject.yaml")["spec"]["triggers"]
-    return dict(one["metadata"])
+    (trigger,) = read("components/keda/scaledobject.yaml")["spec"]["triggers"]
+    return dict(trigger["metadata"])
 
 
 def load(batches: float, tokens: int, seconds: float, queue: float) -> dict[str, str]:
-    """Series of a pod that runs so many such batches a second while so many tokens wait."""
-    every = 15  # seconds between samples
+    """Series of a pod: batches per second, tokens and seconds per batch, queued tokens."""
+    interval = 15  # seconds between samples
     return {
         "lattemix_queue_tokens": f"{queue}x80",
-        "lattemix_batch_tokens_sum": f"0+{batches * tokens * every}x80",
-        "lattemix_batch_seconds_sum": f"0+{batches * seconds * every}x80",
+        "lattemix_batch_tokens_sum": f"0+{batches * tokens * interval}x80",
+        "lattemix_batch_seconds_sum": f"0+{batches * seconds * interval}x80",
     }
 
 
-# By load, the seconds of work that wait in one pod and how many batches it runs at once.
+# Series of a pod, queued seconds of work, and concurrent batches, by load.
 LOADS = {
-    # 16,384 tokens in 0.1 s, one after the other, half a batch waiting: busy, and keeping up.
+    # 16,384 tokens in 0.1 s, one batch at a time, half a batch queued: busy, but keeping up.
     "busy GPU": (load(10, 16_384, 0.1, 8_192), 0.05, 1),
     "overloaded GPU": (load(10, 16_384, 0.1, 65_536), 0.4, 1),
-    # 256 tokens in 50 ms on each of two cores, 10,240 tokens a second.
+    # 256 tokens in 50 ms on each of two cores: 10,240 tokens per second.
     "busy CPU": (load(32, 256, 0.05, 256), 0.05, 2),
     "overloaded CPU": (load(40, 256, 0.05, 8_192), 1.6, 2),
-    # A list of 1,024 sentences a minute, which waits for itself only: other pods would not help.
+    # One list of 1,024 sentences per minute, which queues behind itself: more pods would not help.
     "bulk on CPU": (load(1, 256, 0.05, 160), 0.03125, 2),
     "idle": (load(0, 0, 0, 0), 0.0, 1),
 }
 
 
 @pytest.mark.parametrize(("name", "case"), LOADS.items(), ids=LOADS)
-def test_keda_adds_pods_when_and_only_when_work_waits(
+def test_keda_adds_pods_only_under_overload(
     name: str, case: tuple[dict[str, str], float, int], tmp_path: Path
 ) -> None:
-    series, waiting, parallel = case
+    series, queued, parallel = case
     pods = {f'{metric}{{pod="{pod}"}}': s for metric, s in series.items() for pod in "ab"}
-    evaluate(trigger()["query"], pods, [("{}", 2 * waiting)], tmp_path)
-    assert (waiting > float(trigger()["threshold"]) * parallel) == name.startswith("overloaded")
+    evaluate(trigger()["query"], pods, [("{}", 2 * queued)], tmp_path)
+    assert (queued > float(trigger()["threshold"]) * parallel) == name.startswith("overloaded")
 
 
-def test_keda_changes_nothing_where_there_are_no_measurements(tmp_path: Path) -> None:
+def test_keda_changes_nothing_without_measurements(tmp_path: Path) -> None:
     evaluate(trigger()["query"], {}, [], tmp_path)
     assert trigger()["ignoreNullValues"] == "false"
 
 
-def test_keda_acts_well_before_requests_are_rejected() -> None:
+def test_keda_threshold_is_a_quarter_of_the_maximum_wait() -> None:
     assert float(trigger()["threshold"]) == Settings().max_wait_seconds / 4
 
 
-def test_the_readmes_query_is_the_shipped_one_for_a_namespace() -> None:
+def test_readme_query_is_the_shipped_one_with_a_namespace() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", readme, re.DOTALL)
     assert query.count('{namespace="lattemix"}') == trigger()["query"].count("lattemix_")

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are told to ask for, beside what the service really exposes."""
+"""Alerts and dashboard: their queries match the metrics that the service exposes."""
 
 import json
 import re
@@ -34,7 +34,7 @@ VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"][
 
 
 def exposed() -> dict[str, set[str]]:
-    """Every sample that the service writes after a request, and its labels."""
+    """Labels of every sample that the service exposes after a request."""
     metrics, trace = Metrics(), Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend")
     metrics.observe_request("/embed", "POST", 424, 0.3, trace)
     metrics.observe_batch(1, 2, 2, 0.1)
@@ -44,7 +44,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 OURS = exposed()
-# Pods' labels become labels of their targets where pods are found by annotation.
+# Targets discovered by annotation have the labels of their pods.
 POD_LABELS = {
     re.sub(r"\W", "_", name): value
     for name, value in yaml.safe_load(text("../kubernetes/base/deployment.yaml"))["spec"][
@@ -52,8 +52,8 @@ POD_LABELS = {
     ]["metadata"]["labels"].items()
 }
 PROMETHEUS_OWN = {"up": set(POD_LABELS), "ALERTS": {"alertname", "alertstate", "severity"}}
-ADDED = {"job", "instance", "namespace", "pod"}  # to every sample; the last two in Kubernetes only
-LABELS = {name: labels | ADDED for name, labels in (OURS | PROMETHEUS_OWN).items()}
+TARGET_LABELS = {"job", "instance", "namespace", "pod"}  # the last two in Kubernetes only
+LABELS = {name: labels | TARGET_LABELS for name, labels in (OURS | PROMETHEUS_OWN).items()}
 ROUTERS = (embed.router, rank.router, similarity.router, status.router, status.probes)
 VALUES = {
     "path": {route.path for router in ROUTERS for route in router.routes} | {"other"},
@@ -69,45 +69,46 @@ VALUES = {
 
 
 def queries() -> dict[str, str]:
-    """All the PromQL there is, by where it stands."""
-    found = {name: rule["expr"] for name, rule in ALERTS.items()}
+    """All PromQL queries, by location."""
+    by_location = {name: rule["expr"] for name, rule in ALERTS.items()}
     for number, panel in PANELS.items():
         for target in panel["targets"]:
-            found[f"{number}{target['refId']} {panel['title']}"] = target["expr"]
+            by_location[f"{number}{target['refId']} {panel['title']}"] = target["expr"]
     for annotation in DASHBOARD["annotations"]["list"]:
-        found[annotation["name"]] = annotation["target"]["expr"]
+        by_location[annotation["name"]] = annotation["target"]["expr"]
     for name, variable in VARIABLES.items():
         if variable["type"] == "query":
             selector, label = variable["query"].removeprefix("label_values(")[:-1].rsplit(", ", 1)
-            found[name] = f"count by ({label}) ({selector})"
-    return found
+            by_location[name] = f"count by ({label}) ({selector})"
+    return by_location
 
 
-def parsed(query: str) -> Expr:
-    """As Prometheus gets it, with every choice of Grafana's at `All`."""
+def parse(query: str) -> Expr:
+    """Parse a query with every Grafana variable set to `All`."""
     return promql_parser.parse(re.sub(r"\$\w+", ".*", query.replace("[$__rate_interval]", "[1m]")))
 
 
 def parts(expression: Expr, kind: type) -> list[Any]:
-    found: list[Expr] = []
-    promql_parser.walk(expression, found.append)
-    return [node for node in found if isinstance(node, kind)]
+    """All nodes of a kind in an expression."""
+    nodes: list[Expr] = []
+    promql_parser.walk(expression, nodes.append)
+    return [node for node in nodes if isinstance(node, kind)]
 
 
 def labels(node: Any) -> set[str]:
-    """Those that an answer can have."""
+    """Labels that the result of an expression can have."""
     if isinstance(node, VectorSelector):
         return LABELS[node.name]
     if isinstance(node, AggregateExpr):
         return set(node.modifier.labels) if node.modifier else set()
     names = ("lhs", "rhs", "expr", "vector_selector")
-    inside = [getattr(node, name) for name in names if hasattr(node, name)]
-    return set[str]().union(*map(labels, [*inside, *getattr(node, "args", ())]))
+    children = [getattr(node, name) for name in names if hasattr(node, name)]
+    return set[str]().union(*map(labels, [*children, *getattr(node, "args", ())]))
 
 
 @pytest.mark.parametrize("query", queries().values(), ids=queries())
-def test_a_query_asks_for_what_there_is(query: str) -> None:
-    expression = parsed(query)
+def test_query_uses_exposed_metrics_and_labels(query: str) -> None:
+    expression = parse(query)
     assert parts(expression, VectorSelector)
     for selector in parts(expression, VectorSelector):
         assert selector.name in LABELS
@@ -115,17 +116,17 @@ def test_a_query_asks_for_what_there_is(query: str) -> None:
             assert matcher.name in LABELS[selector.name]
             for value in matcher.value.split("|") if matcher.name in VALUES else ():
                 assert any(re.fullmatch(value, known) for known in VALUES[matcher.name]), value
-    for each in parts(expression, AggregateExpr):
-        assert labels(each) <= labels(each.expr)
-    for each in parts(expression, BinaryExpr):
-        if each.modifier and each.modifier.matching:
-            assert set(each.modifier.matching.labels) <= labels(each)
+    for aggregation in parts(expression, AggregateExpr):
+        assert labels(aggregation) <= labels(aggregation.expr)
+    for binary in parts(expression, BinaryExpr):
+        if binary.modifier and binary.modifier.matching:
+            assert set(binary.modifier.matching.labels) <= labels(binary)
 
 
-# Target labels in place of alerts_test.yml's own, by how a replica is scraped.
+# Target labels that replace those of alerts_test.yml, by kind of discovery.
 TARGETS = {
     "compose": r'job="lattemix",instance="\1"',
-    "annotations": (  # the jobs of Prometheus' own example and of its community chart
+    "annotations": (  # the job of Prometheus' example and of its community chart
         r'job="kubernetes-pods",instance="\1",namespace="prod",pod="lattemix-\1",'
         r'app_kubernetes_io_name="lattemix",pod_template_hash="5c9f7"'
     ),
@@ -137,16 +138,14 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("labels", TARGETS.values(), ids=TARGETS)
-def test_alerts_fire_when_they_should_however_replicas_are_scraped(
-    labels: str, tmp_path: Path
-) -> None:
+def test_alerts_fire_with_every_kind_of_discovery(labels: str, tmp_path: Path) -> None:
     tests, replaced = re.subn(r'job="lattemix",instance="(\w)"', labels, text("alerts_test.yml"))
     assert replaced > 30
     run_promtool(tests.replace("[alerts.yml]", f"[{MONITORING / 'alerts.yml'}]"), tmp_path)
 
 
 @pytest.mark.parametrize("labels", TARGETS.values(), ids=TARGETS)
-def test_panels_show_our_replicas_alone_however_they_are_scraped(
+def test_panels_show_only_our_replicas_with_every_kind_of_discovery(
     labels: str, tmp_path: Path
 ) -> None:
     a, b = (re.sub("(.+)", labels, name) for name in "ab")
@@ -171,17 +170,17 @@ def test_panels_show_our_replicas_alone_however_they_are_scraped(
 
 
 @pytest.mark.parametrize("query", queries().values(), ids=queries())
-def test_only_the_replicas_that_do_not_answer_are_found_by_their_job(query: str) -> None:
-    """The job depends on how replicas are scraped; those that answer expose `lattemix_info`."""
+def test_only_unreachable_replicas_are_selected_by_job(query: str) -> None:
+    """The job depends on the discovery; reachable replicas expose `lattemix_info`."""
     by_job = [
         selector.name
-        for selector in parts(parsed(query), VectorSelector)
+        for selector in parts(parse(query), VectorSelector)
         if "job" in {matcher.name for matcher in selector.matchers.matchers}
     ]
     assert by_job == (["up"] if query == ALERTS["LattemixReplicaDown"]["expr"] else [])
 
 
-def test_every_replica_is_scraped_where_it_listens() -> None:
+def test_every_replica_is_scraped_on_its_port() -> None:
     (discovery,) = SCRAPES["lattemix"]["dns_sd_configs"]
     assert (discovery["names"], discovery["type"]) == (["api"], "A")
     assert discovery["port"] == Settings().port
@@ -189,51 +188,51 @@ def test_every_replica_is_scraped_where_it_listens() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_says_what_it_means_and_what_to_do(name: str) -> None:
+def test_alert_has_severity_summary_description_and_test(name: str) -> None:
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in ("critical", "warning")
     summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
     assert len(description) > len(summary) > 0
-    assert set(re.findall(r"\$labels\.(\w+)", summary)) <= labels(parsed(rule["expr"]))
+    assert set(re.findall(r"\$labels\.(\w+)", summary)) <= labels(parse(rule["expr"]))
     named = set(re.findall(r'"([^"]+)" on the dashboard', description))
     assert named <= {panel["title"] for panel in PANELS.values()}
-    assert f'alertname="{name}"' in text("alerts_test.yml")  # it fires in one of its tests
+    assert f'alertname="{name}"' in text("alerts_test.yml")  # fires in a test
 
 
-def test_failures_are_what_is_not_the_callers_fault() -> None:
+def test_failures_are_errors_without_the_clients_fault() -> None:
     (failed,) = re.findall(r'status=~"(.+?)"', ALERTS["LattemixErrors"]["expr"])
-    ours = {name for name, kind in ERRORS.items() if re.fullmatch(failed, str(kind.status))}
-    assert ours == {"Backend", "Internal", "Unhealthy", "Timeout"}
-    refused = f'status="{ERRORS["Overloaded"].status}"'
-    assert refused in ALERTS["LattemixOverloaded"]["expr"]
-    (shares,) = (panel for panel in PANELS.values() if panel["title"] == "Failed and refused")
+    types = {name for name, kind in ERRORS.items() if re.fullmatch(failed, str(kind.status))}
+    assert types == {"Backend", "Internal", "Unhealthy", "Timeout"}
+    rejected = f'status="{ERRORS["Overloaded"].status}"'
+    assert rejected in ALERTS["LattemixOverloaded"]["expr"]
+    (shares,) = (panel for panel in PANELS.values() if panel["title"] == "Failed and rejected")
     assert failed in shares["targets"][0]["expr"]
-    assert refused in shares["targets"][1]["expr"]
+    assert rejected in shares["targets"][1]["expr"]
 
 
-def test_a_backlog_is_half_of_what_may_be_waited() -> None:
+def test_backlog_threshold_is_half_the_maximum_wait() -> None:
     half = Settings().max_wait_seconds / 2
     assert ALERTS["LattemixBacklog"]["expr"].endswith(f"> {half:g}")
 
 
-def test_settings_and_alerts_that_are_named_exist() -> None:
-    written = text("alerts.yml") + text("grafana/lattemix.json")
+def test_mentioned_settings_and_alerts_exist() -> None:
+    content = text("alerts.yml") + text("grafana/lattemix.json")
     settings = {f"LATTEMIX_{field.upper()}" for field in Settings.model_fields}
-    assert set(re.findall(r"LATTEMIX_\w+", written)) <= settings
-    assert set(re.findall(r"Lattemix\w+", written)) <= set(ALERTS)
+    assert set(re.findall(r"LATTEMIX_\w+", content)) <= settings
+    assert set(re.findall(r"Lattemix\w+", content)) <= set(ALERTS)
 
 
-def test_the_dashboard_shows_all_that_we_measure() -> None:
+def test_dashboard_shows_every_metric() -> None:
     def metric(sample: str) -> str:
         return re.sub("_(bucket|sum|count|created|total)$", "", sample)
 
-    asked = [parsed(target["expr"]) for panel in PANELS.values() for target in panel["targets"]]
-    shown = {metric(selector.name) for each in asked for selector in parts(each, VectorSelector)}
+    queries = [parse(target["expr"]) for panel in PANELS.values() for target in panel["targets"]]
+    shown = {metric(selector.name) for each in queries for selector in parts(each, VectorSelector)}
     assert {metric(name) for name in OURS if name.startswith("lattemix_")} <= shown
 
 
 @pytest.mark.parametrize("panel", PANELS.values(), ids=lambda panel: panel["title"])
-def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+def test_panel_has_description_unit_and_legend(panel: dict[str, Any]) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -241,23 +240,23 @@ def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         legend = target["legendFormat"]
         assert legend or panel["type"] == "table"
-        assert set(re.findall(r"{{(\w+)}}", legend)) <= labels(parsed(target["expr"]))
-        assert not re.search(r"\[\d", target["expr"])  # a rate's window follows the zoom
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= labels(parse(target["expr"]))
+        assert not re.search(r"\[\d", target["expr"])  # rates use $__rate_interval
 
 
-def test_the_dashboard_is_tidy_and_no_panel_covers_another() -> None:
+def test_dashboard_is_formatted_and_panels_do_not_overlap() -> None:
     assert text("grafana/lattemix.json") == json.dumps(DASHBOARD, indent=2) + "\n"
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     taken: set[tuple[int, int]] = set()
-    for place in (panel["gridPos"] for panel in DASHBOARD["panels"]):
-        assert place["x"] + place["w"] <= 24
-        columns = range(place["x"], place["x"] + place["w"])
-        cells = {(x, place["y"] + row) for x in columns for row in range(place["h"])}
+    for position in (panel["gridPos"] for panel in DASHBOARD["panels"]):
+        assert position["x"] + position["w"] <= 24
+        columns = range(position["x"], position["x"] + position["w"])
+        cells = {(x, position["y"] + row) for x in columns for row in range(position["h"])}
         assert not cells & taken
         taken |= cells
 
 
-def test_variables_and_the_datasource_are_those_that_are_defined() -> None:
+def test_variables_and_datasource_are_defined() -> None:
     used = set(re.findall(r"\$\{?([a-z]\w*)", text("grafana/lattemix.json")))
     assert used == set(VARIABLES)
     provisioned = yaml.safe_load(text("grafana/provisioning/datasources/prometheus.yml"))

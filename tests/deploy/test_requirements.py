@@ -1,4 +1,4 @@
-"""The locks that the images are installed from: complete, hashed, and of one mind with the rest."""
+"""The locks that the images are installed from: complete, hashed, and consistent."""
 
 import re
 import subprocess
@@ -15,11 +15,11 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-# What each lock is for, beside the base dependencies.
+# Extras of each lock, besides the base dependencies.
 LOCKS = {"cpu": ("cpu", "otel"), "gpu": ("gpu", "otel"), "build": ("cpu", "export")}
 IMAGE = {"python_version": "3.11", "python_full_version": "3.11.0", "sys_platform": "linux"}
 IMAGE |= {"platform_system": "Linux", "platform_machine": "x86_64", "extra": ""}
-# Packages outside the development environment, whose requirements only `make lock-check` can see:
+# Not in the development environment, so only `make lock-check` sees their requirements:
 # onnxruntime-gpu would overwrite onnxruntime's files.
 NOT_INSTALLED = r"onnxruntime-gpu|nvidia-.+"
 
@@ -57,21 +57,21 @@ def omitted() -> set[str]:
     }
 
 
-def wanted(extras: tuple[str, ...]) -> list[Requirement]:
-    """What the project asks for with these extras, and with those that they name."""
+def project_requirements(extras: tuple[str, ...]) -> list[Requirement]:
+    """The project's requirements with these extras, nested extras included."""
     optional = PROJECT["project"]["optional-dependencies"]
     texts = [*PROJECT["project"]["dependencies"], *(text for e in extras for text in optional[e])]
-    found = []
+    requirements = []
     for requirement in map(Requirement, texts):
         if requirement.name == PROJECT["project"]["name"]:
-            found += wanted(tuple(requirement.extras))
+            requirements += project_requirements(tuple(requirement.extras))
         else:
-            found.append(requirement)
-    return found
+            requirements.append(requirement)
+    return requirements
 
 
-def asked_by(pin: Pin) -> list[Requirement]:
-    """What a package itself asks for in an image; it must be installed here in this version."""
+def requirements_of(pin: Pin) -> list[Requirement]:
+    """A package's requirements in an image, from the installed package of the same version."""
     if pin.requirement.marker and not pin.requirement.marker.evaluate(IMAGE):
         return []
     try:
@@ -80,12 +80,12 @@ def asked_by(pin: Pin) -> list[Requirement]:
         assert re.fullmatch(NOT_INSTALLED, pin.requirement.name), f"install {pin.requirement}"
         return []
     assert Version(installed.version) == pin.version, pin.requirement
-    asked = map(Requirement, installed.requires or ())
-    return [need for need in asked if need.marker is None or need.marker.evaluate(IMAGE)]
+    needs = map(Requirement, installed.requires or ())
+    return [need for need in needs if need.marker is None or need.marker.evaluate(IMAGE)]
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_everything_is_pinned_and_hashed(lock: str) -> None:
+def test_every_package_is_pinned_and_hashed(lock: str) -> None:
     pins = locked(lock)
     assert len(pins) > 30
     for name, pin in pins.items():
@@ -97,13 +97,13 @@ def test_everything_is_pinned_and_hashed(lock: str) -> None:
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda p: p.name
 )
-def test_no_lock_says_where_packages_come_from(path: Path) -> None:
+def test_locks_name_no_index(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"://|--(extra-)?index|--find-links|(?<![\w.])/\w", text)
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_agrees_with_the_constraints(lock: str) -> None:
+def test_lock_agrees_with_the_constraints(lock: str) -> None:
     constraints = map(Requirement, uncommented(ROOT / "constraints.txt").split())
     pins = locked(lock)
     both = [c for c in constraints if canonicalize_name(c.name) in pins]
@@ -113,9 +113,9 @@ def test_a_lock_agrees_with_the_constraints(lock: str) -> None:
 
 
 @pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
-def test_a_lock_holds_what_its_extras_ask_for(lock: str, extras: tuple[str, ...]) -> None:
+def test_lock_contains_the_requirements_of_its_extras(lock: str, extras: tuple[str, ...]) -> None:
     pins = locked(lock)
-    needs = wanted(extras)
+    needs = project_requirements(extras)
     if lock == "build":
         needs += map(Requirement, PROJECT["build-system"]["requires"])
     assert len(needs) > 15
@@ -124,25 +124,25 @@ def test_a_lock_holds_what_its_extras_ask_for(lock: str, extras: tuple[str, ...]
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_holds_what_its_packages_ask_for(lock: str) -> None:
+def test_lock_contains_the_requirements_of_its_packages(lock: str) -> None:
     pins = locked(lock)
     allowed = omitted() if lock != "build" else set()
-    needs = {name: asked_by(pin) for name, pin in pins.items()}
+    needs = {name: requirements_of(pin) for name, pin in pins.items()}
     assert sum(map(len, needs.values())) > 30
-    for name, asked in needs.items():
-        for need in asked:
-            needed = canonicalize_name(need.name)
-            assert needed in allowed or pins[needed].version in need.specifier, f"{name}: {need}"
+    for name, requirements in needs.items():
+        for need in requirements:
+            package = canonicalize_name(need.name)
+            assert package in allowed or pins[package].version in need.specifier, f"{name}: {need}"
 
 
-def test_both_devices_are_served_by_the_same_versions() -> None:
+def test_cpu_and_gpu_have_the_same_versions() -> None:
     cpu, gpu = locked("cpu"), locked("gpu")
     assert {cpu[name].version for name in cpu.keys() & gpu.keys()}
     assert all(cpu[name].version == gpu[name].version for name in cpu.keys() & gpu.keys())
     assert cpu["onnxruntime"].version == gpu["onnxruntime-gpu"].version
 
 
-def test_serving_does_not_miss_what_is_omitted() -> None:
+def test_service_runs_without_the_omitted_packages() -> None:
     assert omitted()
     assert not omitted() & {*locked("cpu"), *locked("gpu")}
     missing = [name.replace("-", "_") for name in omitted()]
@@ -151,5 +151,5 @@ def test_serving_does_not_miss_what_is_omitted() -> None:
 
 
 def test_torch_is_in_no_lock() -> None:
-    """The index has it for CUDA, others for the CPU, under one version and different hashes."""
+    """Builds for CUDA and CPU have the same version and different hashes."""
     assert not [lock for lock in LOCKS if "torch" in locked(lock)]
