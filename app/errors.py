@@ -33,7 +33,7 @@ ErrorType = Literal[
 ]
 
 
-class Kind(NamedTuple):
+class ErrorKind(NamedTuple):
     """Status code and documentation of an error type."""
 
     status: int
@@ -41,52 +41,52 @@ class Kind(NamedTuple):
     example: str = ""
 
 
-ERRORS: dict[ErrorType, Kind] = {
-    "Empty": Kind(
+ERRORS: dict[ErrorType, ErrorKind] = {
+    "Empty": ErrorKind(
         400,
         "A list is empty, or a text has no words.",
         "inputs[1] is empty: the model finds no words in it.",
     ),
-    "Unauthorized": Kind(
+    "Unauthorized": ErrorKind(
         401,
         "The API key is missing or not valid.",
         "The API key is not valid (see LATTEMIX_API_KEYS).",
     ),
-    "NotFound": Kind(404, "The endpoint does not exist."),
-    "MethodNotAllowed": Kind(405, "The endpoint does not support the method."),
-    "SlowBody": Kind(
+    "NotFound": ErrorKind(404, "The endpoint does not exist."),
+    "MethodNotAllowed": ErrorKind(405, "The endpoint does not support the method."),
+    "SlowBody": ErrorKind(
         408,
         "The body did not arrive in time.",
         "The body did not arrive within the 60 seconds of LATTEMIX_REQUEST_TIMEOUT.",
     ),
-    "TooLarge": Kind(
+    "TooLarge": ErrorKind(
         413,
         "The body, the number of sentences or a sentence exceeds its limit.",
         "inputs holds 2,000 sentences, more than the 1,024 of LATTEMIX_MAX_INPUTS: send several "
         "requests, or raise it.",
     ),
-    "Validation": Kind(
+    "Validation": ErrorKind(
         422,
         "A field is missing, unknown or invalid; the message names it.",
         "truncate: Input should be a valid boolean.",
     ),
-    "Backend": Kind(
+    "Backend": ErrorKind(
         424,
         "The model failed on this request, or computed values that are not finite.",
         "The model failed; the server's log says why.",
     ),
-    "Overloaded": Kind(
+    "Overloaded": ErrorKind(
         429,
         "The service is overloaded; retry after the seconds in `Retry-After`.",
         "1.1 seconds of work are queued, and LATTEMIX_MAX_WAIT_SECONDS is 1.0: try again in 2 s.",
     ),
-    "Internal": Kind(500, "Internal error."),
-    "Unhealthy": Kind(
+    "Internal": ErrorKind(500, "Internal error."),
+    "Unhealthy": ErrorKind(
         503,
         "The model does not respond, or the service is stopping.",
         "The service is stopping.",
     ),
-    "Timeout": Kind(
+    "Timeout": ErrorKind(
         504,
         "The request took too long.",
         "This took longer than the 60 seconds of LATTEMIX_REQUEST_TIMEOUT: send less at once, or "
@@ -193,7 +193,7 @@ def _translate(request: Request, error: Exception) -> ApiError:
         case RequestValidationError():
             first, *rest = error.errors()
             more = f" (and {len(rest)} more)" if rest else ""
-            return ApiError("Validation", f"{_sentence(first)}{more}.")
+            return ApiError("Validation", f"{_problem_message(first)}{more}.")
         case MetricError():
             return ApiError("Validation", str(error))
         case OverloadedError():
@@ -207,7 +207,7 @@ def _translate(request: Request, error: Exception) -> ApiError:
     return ApiError("Internal", "The service failed; its log says why.", headers)
 
 
-def _sentence(problem: dict[str, Any]) -> str:
+def _problem_message(problem: dict[str, Any]) -> str:
     """Return `pairs[3][0]: Input should be a valid string`, never with an input value."""
     _, *parts = problem["loc"]
     if parts[:1] in ([PAIRS], [SOURCE]):

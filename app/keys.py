@@ -89,7 +89,7 @@ class RateLimiter:
         self._capacity = max(1.0, per_second * _BURST_SECONDS)
         self._buckets: dict[bytes, tuple[float, float]] = {}  # requests left, and when
 
-    def wait(self, key: bytes) -> float:
+    def acquire(self, key: bytes) -> float:
         """Count a request; return 0, or the seconds until the key may send the next one."""
         if not self._per_second:
             return 0.0
@@ -126,7 +126,7 @@ class RequireKey:
         digest = self.keys.find(key)
         if digest is None:
             return _unauthorized(_INVALID)
-        seconds = math.ceil(self.limiter.wait(digest))
+        seconds = math.ceil(self.limiter.acquire(digest))
         if not seconds:
             return None
         return ApiError(

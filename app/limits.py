@@ -50,7 +50,10 @@ class Admission:
             await respond(stopped, scope)(scope, receive, send)
 
     def _limited(self, receive: Receive) -> Receive:
-        """Reject a body as soon as it is too large, whatever its headers say, or too late."""
+        """Wrap `receive`: raise once the body exceeds its size limit or deadline.
+
+        Content-Length is not trusted.
+        """
         size, complete = 0, False
         max_bytes, seconds = self.settings.max_body_bytes, self.settings.request_timeout
         deadline = asyncio.get_running_loop().time() + seconds

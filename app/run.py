@@ -68,7 +68,7 @@ def _return_freed_memory() -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which after SIGTERM serves on for `drain_seconds` while `/ready` fails.
+    """A uvicorn server that serves for `drain_seconds` after SIGTERM while `/ready` fails.
 
     A load balancer thus stops sending requests before they would be rejected. A second signal ends
     the drain. Requests that outlast `grace_seconds` are then cancelled; `Admission` answers 503.

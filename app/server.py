@@ -39,7 +39,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     tracer = tracing.start(endpoint, __version__) if endpoint else None
     engine = Engine(Encoder.load(settings), settings, metrics)
     encoder, manifest = engine.encoder, engine.encoder.manifest
-    metrics.describe(manifest.name, manifest.precision, encoder.provider, __version__)
+    metrics.set_info(manifest.name, manifest.precision, encoder.provider, __version__)
     metrics.watch(
         queue_sentences=lambda: engine.queue.sentences,
         queue_tokens=lambda: engine.queue.tokens,
@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # Only for the documentation: `RequireKey` checks the key before the body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
     model_routers = (similarity.router, embed.router, rank.router, explain.router)
-    for router in (*model_routers, explain.latents, status.router):
+    for router in (*model_routers, explain.latent_router, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
     if settings.playground:

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
-from lattemix.settings import ModelSettings
-from lattemix.settings import load_settings as load
+from lattemix.settings import ModelSettings, read_settings
 from model_store import LatteMixError
 
 
@@ -41,12 +40,15 @@ class Settings(ModelSettings):
     max_body_bytes: int = Field(4_000_000, ge=1, description="Maximum request body, in bytes.")
     max_requests: int = Field(512, ge=1, description="Maximum concurrent requests; more get 429.")
     max_sentences: int = Field(
-        32_768, ge=1, description="Maximum sentences of all concurrent requests; more get 429."
+        32_768,
+        ge=1,
+        description="Reject new requests with 429 while this many sentences are in progress.",
     )
     max_wait_seconds: float = Field(
         1,
         gt=0,
-        description="Reject with 429 when the estimated queue wait exceeds this many seconds.",
+        description="Reject with 429 when the estimated queue wait exceeds this many seconds, "
+        "unless at most 16 requests are in progress.",
     )
     cache_bytes: int = Field(
         64_000_000,
@@ -67,7 +69,9 @@ class Settings(ModelSettings):
     )
     api_keys_file: Path | None = Field(None, description="File of bearer keys, one per line.")
     key_rate: float = Field(
-        0, ge=0, description="Requests per second per key, averaged over 10 s. 0: unlimited."
+        0,
+        ge=0,
+        description="Requests per second per key, with bursts of ten seconds' worth. 0: unlimited.",
     )
     cors_origins: Annotated[tuple[str, ...], *CommaSeparated] = Field(
         (), description="Allowed CORS origins, comma-separated; `*` allows any."
@@ -103,4 +107,4 @@ def load_settings(**overrides: Any) -> Settings:
     for name, value in os.environ.items():
         if name.upper() == "LATTEMIX_API_KEYS" and not value:
             raise LatteMixError(f"LATTEMIX_API_KEYS=...: {_empty_list('key')}.")
-    return load(Settings, secrets=("api_keys",), **overrides)
+    return read_settings(Settings, secrets=("api_keys",), **overrides)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.texts import sentences
 from lattemix.encoder import Encoder, batches
-from lattemix.settings import ModelSettings, load_settings
+from lattemix.settings import ModelSettings, read_settings
 from lattemix.tokenization import Tokenizer, Tokens
 from model_store import Artifact, Precision, Store
 
@@ -24,7 +24,7 @@ BATCH_TOKENS = 1024  # per batch of plain ONNX Runtime, which runs it on all cor
 
 def default_artifact(precision: Precision) -> Artifact:
     """The default model."""
-    return Store(load_settings(ModelSettings).store).open(f"default:{precision}")
+    return Store(read_settings(ModelSettings).store).open(f"default:{precision}")
 
 
 def timed(function: Callable[[], object]) -> float:

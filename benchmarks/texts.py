@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.settings import ModelSettings, load_settings
+from lattemix.settings import ModelSettings, read_settings
 from model_store import Store
 
 SPECIAL_TOKENS = 2  # per sentence
@@ -60,6 +60,6 @@ def sentences(seed: str, count: int) -> list[str]:
 @lru_cache
 def vocabulary() -> list[str]:
     """Lower-case words that are single tokens of the default model's backbone."""
-    file = Store(load_settings(ModelSettings).store).open("default").tokenizer
+    file = Store(read_settings(ModelSettings).store).open("default").tokenizer
     tokens = json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"]
     return sorted(t for t in tokens if t.isascii() and t.isalpha() and t.islower() and len(t) > 2)

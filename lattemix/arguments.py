@@ -29,6 +29,8 @@ def as_texts(texts: str | Iterable[str]) -> list[str]:
 
 def iter_texts(texts: Iterable[str]) -> Iterator[str]:
     """Yield texts; raise `LatteMixError` for the first item that is not a string."""
+    if isinstance(texts, str):
+        raise LatteMixError("texts is a string: pass a list of strings.")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise LatteMixError(f"texts[{index}] is {type(text).__name__}, not a string.")
@@ -59,7 +61,9 @@ def as_metrics(
     """Return the requested metrics; the recommended one if there are none."""
     if metric is not None and metrics is not None:
         raise LatteMixError("similarity takes metric or metrics, not both.")
-    return list(metrics) if metrics else [metric or recommended]
+    if metrics is not None and not metrics:
+        raise LatteMixError("metrics is empty: name at least one, or leave it out.")
+    return [metric or recommended] if metrics is None else list(metrics)
 
 
 def check_top_k(top_k: int | None) -> None:

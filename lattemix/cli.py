@@ -10,8 +10,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from lattemix.bulk.writers import Format, check_output, format_for
-from lattemix.failures import complete
-from lattemix.settings import ModelSettings, Provider, load_settings
+from lattemix.failures import run_command
+from lattemix.settings import ModelSettings, Provider, read_settings
 from model_store import LatteMixError, Metric, Precision, Store
 from model_store.choice import choose
 from model_store.store import HEADS, Entry
@@ -28,13 +28,13 @@ T = TypeVar("T")
 METRICS = "cosine,js"
 PRECISIONS = "fp32,int8"
 
-Model = Annotated[
+ModelOption = Annotated[
     str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
 ]
 OneMetric = Annotated[
     Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
 ]
-Metrics = Annotated[str, typer.Option(help="Similarity metrics, comma-separated.")]
+MetricsOption = Annotated[str, typer.Option(help="Similarity metrics, comma-separated.")]
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="Precisions, comma-separated: fp32, fp16, int8.")
 ]
@@ -67,7 +67,7 @@ def serve(
         str | None, typer.Option(help="Address; else LATTEMIX_HOST, or 127.0.0.1.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port; else LATTEMIX_PORT, or 8000.")] = None,
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
     provider: ProviderOption = None,
 ) -> None:
@@ -90,8 +90,8 @@ def similarity(
         ),
     ] = None,
     out: Out = None,
-    metrics: Metrics = METRICS,
-    model: Model = None,
+    metrics: MetricsOption = METRICS,
+    model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
@@ -113,7 +113,7 @@ def explain(
     a: Annotated[str, typer.Argument(help="A sentence.")],
     b: Annotated[str, typer.Argument(help="Another sentence.")],
     metric: OneMetric = None,
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
@@ -133,11 +133,11 @@ def embed(
         Format | None,
         typer.Option(
             "--format",
-            help="Format of a mixture: L lists of C weights, one list, or only the large weights. "
-            ".csv, .tsv and .parquet hold flat mixtures, .npy dense or flat ones.",
+            help="dense: [L][C] lists; flat: one [L*C] list; sparse: indices and values of weights "
+            "from 0.01 up. .csv, .tsv and .parquet hold flat mixtures, .npy dense or flat ones.",
         ),
     ] = None,
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
@@ -159,7 +159,7 @@ def rank(
     out: RankOut = None,
     metric: OneMetric = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Maximum number of results.")] = None,
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
@@ -190,7 +190,7 @@ def score(
     keep: Annotated[
         str | None, typer.Option(help="Other columns to copy as text, comma-separated.")
     ] = None,
-    metrics: Metrics = METRICS,
+    metrics: MetricsOption = METRICS,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
@@ -203,12 +203,12 @@ def score(
         typer.Option(help="File type to write; default: the input's, or parquet for mixtures."),
     ] = None,
     shard_rows: Annotated[int, typer.Option(min=1, help="Rows per file.")] = 10_000,
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
 ) -> None:
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
     requested = _choices(metrics, list[Metric], "--metrics")
-    settings = load_settings(ModelSettings, model=model, store=store)
+    settings = read_settings(ModelSettings, model=model, store=store)
     from lattemix.bulk.score import LocalRunner, RayRunner
     from lattemix.bulk.score import score as score_files
 
@@ -233,24 +233,24 @@ def score(
 
 @cli.command()
 def measure(
-    model: Model = None,
+    model: ModelOption = None,
     store: StoreOption = None,
     provider: ProviderOption = None,
     seconds: Annotated[float, typer.Option(min=0, help="Duration per sentence length.")] = 2,
 ) -> None:
     """Measure the model's throughput on this machine."""
-    settings = load_settings(ModelSettings, model=model, store=store, provider=provider)
+    settings = read_settings(ModelSettings, model=model, store=store, provider=provider)
     from lattemix.encoder import Encoder
     from lattemix.speed import measure_speed
 
     encoder = Encoder.load(settings)
     title = f"{encoder.manifest.reference} on {encoder.provider}"
     typer.echo(f"{title}: batches of {encoder.token_budget} tokens, {encoder.parallel} at once")
-    typer.echo("tokens in each  sentences/s  tokens/s  ms a batch")
+    typer.echo("tokens/sentence  sentences/s  tokens/s  ms/batch")
     for speed in measure_speed(encoder, seconds):
         milliseconds = speed.batch_seconds * 1000
         rates = f"{speed.sentences:11,.0f}  {speed.tokens:8,.0f}"
-        typer.echo(f"{speed.length:14}  {rates}  {milliseconds:10.1f}")
+        typer.echo(f"{speed.length:15}  {rates}  {milliseconds:8.1f}")
 
 
 @cli.command()
@@ -269,7 +269,7 @@ def build(
     from lattemix.build.assemble import assemble
 
     requested = _choices(precision, list[Precision], "--precision")
-    target = Store(load_settings(ModelSettings, store=store).store)
+    target = Store(read_settings(ModelSettings, store=store).store)
     name = name or head.resolve().name
     for artifact in assemble(head, target, name, backbone, _report, requested):
         parity = artifact.manifest.parity
@@ -281,7 +281,7 @@ def build(
 @cli.command()
 def models(store: StoreOption = None) -> None:
     """List and verify the models of the store."""
-    opened = Store(load_settings(ModelSettings, store=store).store)
+    opened = Store(read_settings(ModelSettings, store=store).store)
     entries = opened.entries()
     if not entries:
         typer.echo(
@@ -305,7 +305,7 @@ def _names(names: str | None) -> list[str]:
 def _choices(names: str, kind: type[list[T]], option: str) -> list[T]:
     """Parse a comma-separated option; raise `LatteMixError` for an unknown name."""
     try:
-        return TypeAdapter(kind).validate_python(names.split(","))
+        return TypeAdapter(kind).validate_python(_names(names))
     except ValidationError:
         (literal,) = get_args(kind)
         known = ", ".join(get_args(literal))
@@ -330,4 +330,4 @@ def _report(message: str) -> None:
 
 def main() -> NoReturn:
     """Entry point of `lattemix`."""
-    complete(cli, "lattemix")
+    run_command(cli, "lattemix")

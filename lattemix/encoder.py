@@ -25,8 +25,9 @@ from model_store.latents import read as read_latents
 # fits the cache.
 _OVERHEADS = 32
 _CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 16_384)
-# A lone batch runs on all cores, up to _MAX_CORES, if they ran within the last _AWAKE_SECONDS or
-# the batch would take more than _WAKING_SECONDS on one core; otherwise waking them costs more.
+# A lone batch runs on all cores, up to _MAX_CORES, if a batch ended within the last
+# _AWAKE_SECONDS or this one would take more than _WAKING_SECONDS on one core; otherwise waking
+# them costs more.
 _MAX_CORES, _AWAKE_SECONDS, _WAKING_SECONDS = 8, 0.002, 0.004
 
 
@@ -135,7 +136,7 @@ class Encoder:
             raise ArtifactError(f"{artifact.path} was replaced while it was loaded: start again.")
         return encoder
 
-    def encode(self, texts: Sequence[str], side: Side = "right") -> Encoding:
+    def encode(self, texts: Sequence[str]) -> Encoding:
         """Return the mixture of every text, in order. Equal texts are computed once.
 
         Raises:
@@ -144,7 +145,7 @@ class Encoder:
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         order = [distinct[text] for text in texts]
         try:
-            tokens = self.tokenize(list(distinct), side)
+            tokens = self.tokenize(list(distinct))
         except EmptyTextError as error:
             empty = [order.index(index) for index in (error.index, *error.others)]
             raise EmptyTextError(*empty) from None
@@ -155,8 +156,8 @@ class Encoder:
             mixtures[batch] = self.run([tokens[i] for i in batch])
 
         planned = batches([len(text.ids) for text in tokens], self._fixed_budget)
-        with ThreadPoolExecutor(self.parallel) as pool:
-            for _ in pool.map(compute, planned):
+        with ThreadPoolExecutor(self.parallel) as executor:
+            for _ in executor.map(compute, planned):
                 pass  # raises what failed
         return Encoding(
             mixtures[order] if len(order) > len(distinct) else mixtures,
@@ -164,11 +165,11 @@ class Encoder:
             [tokens[i].truncated for i in order],
         )
 
-    def encode_tokens(self, texts: Sequence[str], side: Side = "right") -> list[TokenEncoding]:
+    def encode_tokens(self, texts: Sequence[str]) -> list[TokenEncoding]:
         """Return the mixture of every token of every text."""
         return [
             self.token_encoding(parsed, self.run([parsed.tokens])[0])
-            for parsed in self.parse(texts, side)
+            for parsed in self.parse(texts)
         ]
 
     def token_encoding(self, parsed: ParsedText, mixtures: NDArray[np.float32]) -> TokenEncoding:
@@ -266,8 +267,8 @@ class Encoder:
         length = self.manifest.max_tokens
         rows = max(1, -(-self.token_budget // length))
         largest = self._probes(rows, max(1, min(length, self.token_budget // rows)))
-        with ThreadPoolExecutor(self.parallel) as pool:
-            list(pool.map(self.run, [largest] * self.parallel))
+        with ThreadPoolExecutor(self.parallel) as executor:
+            list(executor.map(self.run, [largest] * self.parallel))
         while length:
             rows = 1 if self.provider == "cpu" else max(1, self.token_budget // length)
             batch = self._probes(rows, length)

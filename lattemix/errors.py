@@ -42,7 +42,7 @@ class InferenceError(LatteMixError):
     """The model failed."""
 
     def __init__(self) -> None:
-        super().__init__("The model failed; the server's log says why.")
+        super().__init__("The model failed; the log says why.")
 
 
 class NonFiniteError(LatteMixError):

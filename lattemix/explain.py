@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lattemix.encoder import TokenEncoding
+from lattemix.ranking import order
 from lattemix.similarity import Centre, Mixtures, check, matrix, similarity
 from lattemix.tokenization import TokenSpan
 from model_store import Metric
@@ -144,10 +145,10 @@ def _latent_contributions(
             "b": dominant_class(b, dim),
         }
 
-    order = [int(dim) for dim in np.argsort(-contributions, kind="stable")]
+    dims = order(contributions).tolist()
     return {
-        "agree": [contribution(dim) for dim in order[:count]],
-        "disagree": [contribution(dim) for dim in order[::-1][:count]],
+        "agree": [contribution(dim) for dim in dims[:count]],
+        "disagree": [contribution(dim) for dim in dims[::-1][:count]],
     }
 
 

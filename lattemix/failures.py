@@ -27,7 +27,7 @@ _EXTRAS = {  # by module: the extra that installs it
 }
 
 
-def complete(command: Callable[[], None], program: str) -> NoReturn:
+def run_command(command: Callable[[], None], program: str) -> NoReturn:
     """Run a command and exit; print expected errors as one sentence."""
     try:
         command()

@@ -30,7 +30,7 @@ from lattemix.responses import (
     RankResult,
     Rejection,
 )
-from lattemix.settings import ModelSettings, Provider, load_settings
+from lattemix.settings import ModelSettings, Provider, read_settings
 from lattemix.similarity import check, matrix, similarity
 from model_store import LatteMixError, Metric, Store
 from model_store.store import HEADS
@@ -46,7 +46,10 @@ def load(
     threads: int | None = None,
     device_id: int | None = None,
 ) -> "Model":
-    """Load a model; a shipped one is assembled first if the store does not have it.
+    """Load a model.
+
+    A shipped model named without a precision is assembled first if the store has none of its
+    precisions.
 
     Example:
         ```python
@@ -67,7 +70,7 @@ def load(
     Raises:
         LatteMixError: there is no such model, or it cannot run on the device.
     """
-    settings = load_settings(
+    settings = read_settings(
         ModelSettings,
         model=model,
         store=store,
@@ -117,7 +120,7 @@ class Model:
 
     def info(self) -> ModelInfo:
         """Describe the model and its origin."""
-        return describe(self._encoder)
+        return model_info(self._encoder)
 
     def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text.
@@ -336,7 +339,7 @@ class Model:
         return requested
 
 
-def describe(encoder: Encoder) -> ModelInfo:
+def model_info(encoder: Encoder) -> ModelInfo:
     """Describe a loaded model."""
     manifest = encoder.manifest
     return ModelInfo(

@@ -14,10 +14,7 @@ T = TypeVar("T")
 
 Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 
-_TOKENS = (
-    "Tokens of each sentence, special tokens included; of a truncated one, the model read only "
-    "the `max_input_length` of `/info`."
-)
+_TOKENS = "Token count of each sentence before truncation, including special tokens."
 
 
 class EncodedText(NamedTuple):
@@ -70,7 +67,7 @@ class EmbedResponse(BaseModel):
     model: str = Field(examples=["default"])
     shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
     embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
-        Field(description="Per sentence, L distributions over C classes, each summing to 1.")
+        Field(description="One mixture per sentence, in the requested `format`.")
     )
     tokens: list[int] = Field(description=_TOKENS)
     truncated: list[bool] = Field(description="Whether each sentence was truncated.")
@@ -266,7 +263,7 @@ class ModelInfo(BaseModel):
     precision: Precision = Field(examples=["int8"])
     precision_reason: str = Field(
         description="Why this precision is served.",
-        examples=["int8 loses 0.09 points on STSb dev, at most 0.3"],
+        examples=["int8 loses 0.09 points on STSb dev (limit 0.3)"],
     )
     provider: str = Field(description="The device in use.", examples=["cpu"])
     latent_dims: int
@@ -298,7 +295,7 @@ class InfoResponse(ModelInfo):
     max_concurrent_requests: int = Field(description="Maximum concurrent requests.")
     tokenization_workers: int
     auto_truncate: bool = Field(
-        description="Whether long sentences are truncated by default, where the response says so."
+        description="Whether endpoints that report truncation truncate by default."
     )
 
 

@@ -49,7 +49,7 @@ class ModelSettings(BaseSettings):
 S = TypeVar("S", bound=BaseSettings)
 
 
-def load_settings(kind: type[S], secrets: tuple[str, ...] = (), **overrides: Any) -> S:
+def read_settings(kind: type[S], secrets: tuple[str, ...] = (), **overrides: Any) -> S:
     """Read settings from the environment; arguments other than None take precedence.
 
     Raises:

@@ -21,16 +21,16 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
     """Open `name:precision`, or `name` in the best precision for the device.
 
     On CUDA that is fp16, unless its measured loss exceeds the limit; on a CPU int8, if its loss was
-    measured and is within the limit; otherwise fp32.
+    measured and is within the limit; otherwise the first available of fp32, fp16 and int8.
     """
     name, _, requested = reference.partition(":")
     if requested:
         return Choice(store.open(reference), "it was requested")
     fast, available = _FASTEST[device], store.precisions(name)
     if fast not in available:
-        return Choice(store.open(name), f"the store has no {fast} of it")
+        return Choice(store.open(name), f"the store has no {fast} artifact")
     if len(available) == 1:
-        return Choice(store.open(name), "the store has no other")
+        return Choice(store.open(name), "it is the only precision in the store")
     artifact = store.open(f"{name}:{fast}")
     drop, limit = artifact.manifest.drop, MAX_DROP[fast]
     if drop is None and device == "cuda":
@@ -40,5 +40,5 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
         return Choice(store.open(f"{name}:{fallback}"), f"the loss of {fast} was not measured")
     loss = f"{fast} loses {drop:.2f} points on STSb dev"
     if drop <= limit:  # false for NaN
-        return Choice(artifact, f"{loss}, at most {limit}")
-    return Choice(store.open(f"{name}:{fallback}"), f"{loss}, more than {limit}")
+        return Choice(artifact, f"{loss} (limit {limit})")
+    return Choice(store.open(f"{name}:{fallback}"), f"{loss} (limit {limit})")

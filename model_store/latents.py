@@ -16,7 +16,7 @@ class LatentClass(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     usage: float  # share of the corpus's tokens in this class
-    words: dict[str, float]  # the words most often in this class, and the share of each in it
+    words: dict[str, float]  # typical words, with the smoothed share of each word's tokens here
 
 
 Latents = list[list[LatentClass]]  # [L][C]

@@ -177,7 +177,7 @@ class Artifact:
         return self
 
 
-def describe(path: Path) -> FileRecord:
+def file_record(path: Path) -> FileRecord:
     """Return a file's record for a manifest."""
     return FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
 

@@ -9,8 +9,8 @@ import typer
 from typer import Argument, Option
 
 from lattemix.cli import PRECISIONS, PrecisionOption, StoreOption, build
-from lattemix.failures import complete
-from lattemix.settings import ModelSettings, load_settings
+from lattemix.failures import run_command
+from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
 from training.cache import VectorCache
@@ -275,7 +275,7 @@ def _served_artifact(model: str, store: Path | None) -> Artifact:
     """The model in the requested precision, or in the one that would be served here."""
     from lattemix.session import likely_device
 
-    models = Store(load_settings(ModelSettings, store=store).store)
+    models = Store(read_settings(ModelSettings, store=store).store)
     artifact, reason = choose(models, model, likely_device("auto"))
     _tell(f"{artifact.manifest.reference}: {reason}")
     return artifact
@@ -294,4 +294,4 @@ def _tell(message: str) -> None:
 
 def main() -> NoReturn:
     """Entry point of `lattemix-train`."""
-    complete(cli, "lattemix-train")
+    run_command(cli, "lattemix-train")

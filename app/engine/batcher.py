@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from app.engine.errors import UnavailableError
-from app.engine.queue import Queue, Sentence, Submission, complete, token_key
+from app.engine.queue import Queue, Sentence, Submission, resolve, token_key
 from app.observe import Metrics
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError, NonFiniteError
@@ -95,7 +95,7 @@ class Batcher:
             waiting = {each for s in self.in_flight.values() for each in s.submissions}
             self.queue, self.in_flight = self._empty_queue(), {}
             self._changed.notify_all()
-        complete(
+        resolve(
             waiting, UnavailableError("The service stopped before this was done: send it again.")
         )
 
@@ -208,7 +208,10 @@ class Batcher:
             self._metrics.observe_batch(len(sentences), tokens, padded, seconds)
 
     def _deliver(self, sentences: list[Sentence], failed: bool = False) -> None:
-        """Complete the submissions of which these sentences failed or were the last."""
+        """Mark sentences as done and resolve submissions with none pending.
+
+        If `failed`, all submissions of the sentences fail.
+        """
         with self._changed:
             waiting: set[Submission] = set()
             for sentence in sentences:
@@ -222,6 +225,6 @@ class Batcher:
             # Under the lock: the success of a submission's last batch must not overtake the failure
             # of another.
             if failed:
-                complete(waiting, InferenceError())
+                resolve(waiting, InferenceError())
             else:
-                complete(each for each in waiting if not each.pending)
+                resolve(each for each in waiting if not each.pending)

@@ -79,7 +79,7 @@ class Engine:
             self._sentences -= trace.admitted_sentences
 
     def _admit_sentences(self, count: int, trace: Trace) -> None:
-        """Count sentences as in progress until their request ends: they and results take memory."""
+        """Count sentences as in progress until the request ends, which bounds memory."""
         if self._sentences >= self._settings.max_sentences:
             raise self._overloaded(
                 f"{self._sentences:,} sentences are in progress", "LATTEMIX_MAX_SENTENCES"
@@ -183,7 +183,7 @@ class Engine:
                 raise TooLongError(index, info.tokens, self.encoder.manifest.max_tokens)
 
     async def compute(self, job: Callable[[], T], mixtures: int) -> T:
-        """Run a job on so many mixtures (scores, JSON), in a thread unless it is small."""
+        """Run a job inline for a few mixtures, else in a thread."""
         return job() if mixtures <= _INLINE_SENTENCES else await self.off_loop(job)
 
     async def off_loop(self, job: Callable[[], T]) -> T:

@@ -68,7 +68,7 @@ class Submission:
             self.inference += time.perf_counter() - self._running_since
 
 
-def complete(submissions: Iterable[Submission], error: Exception | None = None) -> None:
+def resolve(submissions: Iterable[Submission], error: Exception | None = None) -> None:
     """Set the result of `done`, or the error, from any thread."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Submission]] = {}
     for submission in submissions:

@@ -138,7 +138,7 @@ class Metrics:
         self._queue_tokens.set_function(queue_tokens)
         self._cache_bytes.set_function(cache_bytes)
 
-    def describe(self, model: str, precision: str, provider: str, version: str) -> None:
+    def set_info(self, model: str, precision: str, provider: str, version: str) -> None:
         """Set the labels of `lattemix_info`."""
         self._info.labels(model, precision, provider, version).set(1)
 

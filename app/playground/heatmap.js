@@ -112,7 +112,7 @@ export class HeatMap {
   }
 }
 
-// Shorten a label to a width in pixels. Only its first characters are measured, which is slow.
+// Shorten a label to a width in pixels. Measuring is slow, so only the first characters are measured.
 function fit(context, label, width) {
   const letters = characters(label.slice(0, 2 * MAX_LABEL)).slice(0, MAX_LABEL);
   if (letters.join("") === label && context.measureText(label).width <= width) return label;

@@ -103,7 +103,12 @@ class RequestContext:
             raise ApiError("TooLarge", f"{name(error.index)} {error.reason}: {remedy}.") from error
 
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
-        """Score and serialise, in a thread if there are many mixtures (default: sentences)."""
+        """Run a job inline if it is small, else in a thread.
+
+        Args:
+            job: scores and serialises.
+            mixtures: its size; default: the number of sentences of the request.
+        """
         mixtures = mixtures or self.trace.sentences
         return await self.service.engine.compute(job, mixtures)
 

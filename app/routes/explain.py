@@ -13,14 +13,13 @@ from lattemix.explain import explain
 from lattemix.responses import Explanation, LatentResponse, WordShare
 
 router = APIRouter(tags=["explain"], route_class=ModelRoute)
-latents = APIRouter(tags=["explain"])
+latent_router = APIRouter(tags=["explain"])
 
 
 @router.post(
     "/explain",
     summary="Score breakdown of a pair",
     response_model=Explanation,
-    response_model_exclude_none=True,
     responses=document_model_responses(),
 )
 async def explain_pair(body: ExplainRequest, context: Context) -> Response:
@@ -48,7 +47,7 @@ async def explain_pair(body: ExplainRequest, context: Context) -> Response:
     return await context.compute(respond, len(a.spans) + len(b.spans))
 
 
-@latents.get(
+@latent_router.get(
     "/latents/{dim}/{class}",
     summary="Words of a latent class",
     responses=document("Unauthorized", "NotFound", "Validation"),

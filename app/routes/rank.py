@@ -32,7 +32,6 @@ Scores = NDArray[np.float32]
     "/rank",
     summary="Candidates ordered by similarity to a query",
     response_model=RankResponse,
-    response_model_exclude_none=True,
     responses=document_model_responses(),
 )
 async def rank(body: RankRequest, context: Context) -> Response:
@@ -57,7 +56,6 @@ async def rank(body: RankRequest, context: Context) -> Response:
     "/rerank",
     summary="Texts ordered by similarity to a query, for text-embeddings-inference clients",
     response_model=list[RerankResult],
-    response_model_exclude_none=True,
     responses=document_model_responses(),
 )
 async def rerank(body: RerankRequest, context: Context) -> Response:

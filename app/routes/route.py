@@ -98,7 +98,7 @@ def _parse_large(content: bytes, adapter: TypeAdapter[Any], max_inputs: int) -> 
 
 
 def _has_more_items(content: bytes, inputs: int) -> bool:
-    """Whether JSON holds more items than a valid body of so many inputs.
+    """Whether a JSON body has more values than a valid request with this many inputs.
 
     Counts piece by piece: parsing all of it could hold the GIL for half a second.
     """

@@ -33,7 +33,6 @@ _EXAMPLES: dict[str, Example] = {
     "/similarity",
     summary="Similarities of sentence pairs",
     response_model=SimilarityResponse | list[float],
-    response_model_exclude_none=True,
     responses=document_model_responses(),
 )
 async def similarities(

@@ -8,7 +8,7 @@ from app.errors import document
 from app.observe.metrics import CONTENT_TYPE
 from app.routes.context import Loaded
 from lattemix.errors import InferenceError
-from lattemix.model import describe
+from lattemix.model import model_info
 from lattemix.responses import (
     EmbeddingModel,
     HealthResponse,
@@ -54,7 +54,7 @@ async def info(service: Loaded) -> InfoResponse:
     """Describe the served model, its origin and the limits on requests."""
     settings = service.settings
     return InfoResponse(
-        **describe(service.engine.encoder).model_dump(),
+        **model_info(service.engine.encoder).model_dump(),
         max_characters=settings.max_characters,
         max_body_bytes=settings.max_body_bytes,
         model_type=ModelType(embedding=EmbeddingModel(pooling="mixture")),

@@ -77,7 +77,7 @@ _TRUNCATE = (
 )
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """Unknown fields are rejected: a misspelt option would otherwise be ignored silently."""
 
     model_config = ConfigDict(extra="forbid")
@@ -93,7 +93,7 @@ class Request(BaseModel):
         return known | {unknown: body[unknown]}
 
 
-class _Directed(Request):
+class _Directed(RequestBody):
     truncation_direction: Direction = Field(
         "right", description="Side of a long text that is removed by truncation."
     )

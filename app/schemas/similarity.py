@@ -7,7 +7,7 @@ from pydantic import Discriminator, FailFast, Field, Tag
 from app.schemas.common import (
     METRIC,
     RejectedByDefault,
-    Request,
+    RequestBody,
     Text,
     TextList,
     TruncatedByDefault,
@@ -32,7 +32,7 @@ class SimilarityRequest(TruncatedByDefault):
     )
 
 
-class SourceAndSentences(Request):
+class SourceAndSentences(RequestBody):
     """A sentence and the sentences to compare with it."""
 
     source_sentence: Text = Field(
@@ -50,7 +50,7 @@ class SourceParameters(RejectedByDefault):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class SourceRequest(Request):
+class SourceRequest(RequestBody):
     """The body of Hugging Face's sentence-similarity task and text-embeddings-inference."""
 
     inputs: SourceAndSentences

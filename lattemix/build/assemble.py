@@ -22,7 +22,7 @@ from model_store import Artifact, Manifest, Precision, Store
 from model_store.latents import LATENTS, Latents
 from model_store.latents import read as read_latents
 from model_store.latents import write as write_latents
-from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, describe
+from model_store.manifest import CENTRE, MODEL, TOKENIZER, WEIGHTS, HeadOrigin, file_record
 from model_store.store import check_name
 
 
@@ -115,7 +115,7 @@ def _manifest(staging: Path, name: str, head: Head, precision: Precision) -> Man
         max_tokens=spec.max_tokens,
         token_weighting=spec.token_weighting,
         recommended_metric=spec.recommended_metric,
-        files={path.name: describe(path) for path in sorted(staging.iterdir())},
+        files={path.name: file_record(path) for path in sorted(staging.iterdir())},
         evaluation=spec.scores(precision),
         drop=spec.drop(precision),
     )

@@ -134,7 +134,7 @@ class RecordingGraph(Graph):
 
 @dataclass(frozen=True, eq=False)
 class Quantisation:
-    """How a byte stands for a value: `channel_scales * scale * (byte - zero_point)`."""
+    """Affine quantisation: value = channel_scales * scale * (byte - zero_point)."""
 
     scale: float
     zero_point: int

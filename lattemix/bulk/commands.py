@@ -35,7 +35,9 @@ _CUTOFF = 0.01  # smallest weight of a sparse mixture
 def open_model(url: str | None, model: str | None, store: Path | None) -> Iterator[AnyModel]:
     """Connect to the server at `url`, or load a model in this process."""
     if url is not None and (model is not None or store is not None):
-        raise LatteMixError("--model and --store are for this process, --url for another: choose.")
+        raise LatteMixError(
+            "--url cannot be combined with --model or --store: the server has its own model."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TruncationWarning)  # `Rows.report` says it
         if url is not None:

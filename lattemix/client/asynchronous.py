@@ -40,9 +40,10 @@ class AsyncClient:
             print(row.tokens)
     ```
 
-    Any number of texts is sent in requests within the server's limits. A busy or unreachable
-    server is tried again. Texts longer than the model's maximum length are truncated, with a
-    `TruncationWarning` where the result does not say so, or raise with `truncate=False`.
+    Inputs are split into requests within the server's limits, except for `matrix`. Requests are
+    retried while the server is busy or unreachable. Texts longer than the model's maximum length
+    are truncated, with a `TruncationWarning` where the result does not say so, or raise with
+    `truncate=False`.
 
     Args:
         url: address of the server.
@@ -114,7 +115,7 @@ class AsyncClient:
     ) -> float | Floats | dict[Metric, Floats]:
         """Compare two sentences, or the sentences of each pair, as `Model.similarity` does."""
         pairs = as_pairs(a, b)
-        recommended = (await self._connection.limits()).recommended_metric
+        recommended = (await self._connection.cached_info()).recommended_metric
         requested = as_metrics(metric, metrics, recommended)
         rows, info = await self._connection.collect(calls.similarity(requested, truncate), pairs)
         single, by_metric = isinstance(a, str), metrics is not None
@@ -169,7 +170,7 @@ class AsyncClient:
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
     ) -> AsyncIterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
-        recommended = (await self._connection.limits()).recommended_metric
+        recommended = (await self._connection.cached_info()).recommended_metric
         bulk = calls.similarity(as_metrics(None, metrics, recommended), truncate=True)
         async for row in self._connection.rows(bulk, iter_pairs(pairs)):
             yield row
@@ -186,7 +187,7 @@ class AsyncClient:
             else:
                 result, query_truncated = row
                 if query_truncated and not warned:
-                    limit = (await self._connection.limits()).max_input_length
+                    limit = (await self._connection.cached_info()).max_input_length
                     warn_truncated([True], limit)
                     warned = True
                 yield result.model_copy(update={"index": position})

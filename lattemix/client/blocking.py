@@ -190,12 +190,14 @@ class Client:
                 continue
             result, query_truncated = row
             if query_truncated and not warned:
-                warn_truncated([True], self._run(self._connection.limits).max_input_length)
+                warn_truncated([True], self._run(self._connection.cached_info).max_input_length)
                 warned = True
             yield result.model_copy(update={"index": position})
 
     def _metrics(self, metric: Metric | None, metrics: Sequence[Metric] | None) -> list[Metric]:
-        return as_metrics(metric, metrics, self._run(self._connection.limits).recommended_metric)
+        return as_metrics(
+            metric, metrics, self._run(self._connection.cached_info).recommended_metric
+        )
 
     def _collect(
         self, bulk: BulkCall[Item, Body, Row], items: Sequence[Item]
@@ -208,7 +210,7 @@ class Client:
         """Yield the row of every item, in order. Items are read on the caller's thread."""
         in_flight: deque[Future[list[Row | Rejection]]] = deque()
         try:
-            for chunk in bulk.chunks(items, self._run(self._connection.limits)):
+            for chunk in bulk.chunks(items, self._run(self._connection.cached_info)):
                 in_flight.append(self._start(self._connection.send_chunk, bulk, chunk))
                 if len(in_flight) == IN_FLIGHT:
                     yield from _result(in_flight.popleft())

@@ -31,7 +31,7 @@ IN_FLIGHT = 4  # concurrent requests: the next has arrived when the server finis
 
 _FIRST_WAIT, _MAX_WAIT = 0.25, 60.0  # seconds between tries
 _BUSY = (429, 503)
-# The request was lost, so repeating it is safe.
+# No complete response arrived. Requests have no side effects, so repeating one is safe.
 _LOST = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
 
 
@@ -64,7 +64,7 @@ class Connection:
         self._info = await self.request(INFO)
         return self._info
 
-    async def limits(self) -> InfoResponse:
+    async def cached_info(self) -> InfoResponse:
         """Return the server's model and limits, requested once."""
         return self._info or await self.info()
 
@@ -73,7 +73,7 @@ class Connection:
     ) -> tuple[list[Row], InfoResponse]:
         """Return the row of every item; raise for the first that is rejected."""
         rows = [row async for row in self.rows(bulk, items, strict=True)]
-        return [row for row in rows if not isinstance(row, Rejection)], await self.limits()
+        return [row for row in rows if not isinstance(row, Rejection)], await self.cached_info()
 
     async def rows(
         self, bulk: BulkCall[Item, Body, Row], items: Iterable[Item], strict: bool = False
@@ -81,7 +81,7 @@ class Connection:
         """Yield the row of every item, in order."""
         in_flight: deque[asyncio.Task[list[Row | Rejection]]] = deque()
         try:
-            for chunk in bulk.chunks(items, await self.limits()):
+            for chunk in bulk.chunks(items, await self.cached_info()):
                 in_flight.append(asyncio.create_task(self.send_chunk(bulk, chunk, strict)))
                 if len(in_flight) == IN_FLIGHT:
                     for row in await in_flight.popleft():

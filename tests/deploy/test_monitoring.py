@@ -38,7 +38,7 @@ def exposed() -> dict[str, set[str]]:
     metrics, trace = Metrics(), Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend")
     metrics.observe_request("/embed", "POST", 424, 0.3, trace)
     metrics.observe_batch(1, 2, 2, 0.1)
-    metrics.describe("tiny", "fp32", "cpu", "1.2.3")
+    metrics.set_info("tiny", "fp32", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 

@@ -75,7 +75,7 @@ def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) 
         (["rank", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["explain", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["similarity", "a", "b", "--url", "http://HOST:PORT"], "http://HOST:PORT does not answer"),
-        (["rank", "a", "b", "--url", "http://x", "--model", "tiny"], "--url for another: choose."),
+        (["rank", "a", "b", "--url", "http://x", "--model", "tiny"], "--url cannot be combined with --model or --store"),
         (["embed"], "Give sentences, or --file."),
         (["embed", "a", "--file", "x.txt"], "Give sentences, or --file."),
         (["embed", "a", "--format", "dense", "--out", "x.csv"], "--format dense: .csv holds flat."),
@@ -101,7 +101,7 @@ def test_measure_prints_throughput_by_length(capsys: pytest.CaptureFixture[str])
     assert (code, err) == (0, "")
     title, heading, *rows = out.splitlines()
     assert re.match(r"tiny:fp32 on cpu: batches of \d{3} tokens, \d+ at once$", title)
-    assert heading.startswith("tokens in each  sentences/s  tokens/s")
+    assert heading.startswith("tokens/sentence  sentences/s  tokens/s")
     numbers = [[float(number.replace(",", "")) for number in row.split()] for row in rows]
     assert [row[0] for row in numbers] == [8, 16]  # the model's maximum length
     for length, sentences, tokens, milliseconds in numbers:

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -19,13 +18,13 @@ from lattemix.build.head import Head
 from lattemix.encoder import Encoder, batches, usable_cores
 from lattemix.errors import EmptyTextError, NonFiniteError, TextError
 from lattemix.session import Session
-from lattemix.tokenization import Tokenizer, Tokens
+from lattemix.tokenization import Tokens
 from model_store import Artifact, ArtifactError, Store
 from tests.conftest import SENTENCES
 from training.backbones import load
 
 
-def test_mixtures_are_what_torch_and_the_head_give(
+def test_mixtures_match_the_torch_reference(
     encoder: Encoder, checkpoint: Checkpoint, head: Head
 ) -> None:
     expected = head.mixtures(load(checkpoint, head.spec.max_tokens).encode(SENTENCES))
@@ -41,7 +40,7 @@ def test_every_latent_dim_is_a_distribution(encoder: Encoder) -> None:
     np.testing.assert_allclose(mixtures.sum(axis=-1), 1, atol=1e-5)
 
 
-def test_refuses_to_load_a_model_whose_mixtures_are_not_finite(
+def test_rejects_model_with_non_finite_mixtures(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Session.run
@@ -50,7 +49,7 @@ def test_refuses_to_load_a_model_whose_mixtures_are_not_finite(
         Encoder(artifact, provider="cpu")
 
 
-def test_an_answer_does_not_depend_on_its_batch(artifact: Artifact) -> None:
+def test_mixture_does_not_depend_on_its_batch(artifact: Artifact) -> None:
     encoder = Encoder(artifact, provider="cpu", token_budget=64)
     texts = [*SENTENCES, "dog", "a " * 30]
     together = encoder.encode(texts)
@@ -77,13 +76,13 @@ def test_equal_texts_are_computed_once(encoder: Encoder, monkeypatch: pytest.Mon
     assert not np.array_equal(encoding.mixtures[0], encoding.mixtures[1])
 
 
-def test_a_cut_is_reported(encoder: Encoder) -> None:
+def test_reports_truncation(encoder: Encoder) -> None:
     encoding = encoder.encode(["dog", "dog " * 14, "dog " * 15])
     assert encoding.tokens == [3, 16, 17]
     assert encoding.truncated == [False, False, True]
 
 
-def test_no_texts_no_mixtures(encoder: Encoder) -> None:
+def test_empty_list_returns_empty_array(encoder: Encoder) -> None:
     assert encoder.encode([]).mixtures.shape == (0, 4, 5)
 
 
@@ -96,14 +95,14 @@ def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budg
         assert longest * len(batch) <= budget or len(batch) == 1
 
 
-def test_a_centre_of_another_shape_is_refused(private_store: Store) -> None:
+def test_rejects_centre_with_wrong_shape(private_store: Store) -> None:
     artifact = private_store.open("tiny")
     np.save(artifact.path / "centre.npy", np.zeros((2, 2), np.float32))
     with pytest.raises(ArtifactError, match=r"centre\.npy has shape \(2, 2\), not \(4, 5\)"):
         Encoder(artifact, provider="cpu")
 
 
-def test_a_centre_of_other_numbers_is_refused(private_store: Store) -> None:
+def test_rejects_centre_with_wrong_dtype(private_store: Store) -> None:
     artifact = private_store.open("tiny")
     np.save(artifact.path / "centre.npy", np.zeros((4, 5), np.int32))
     with pytest.raises(ArtifactError, match=r"centre\.npy holds int32, not float32"):
@@ -111,26 +110,12 @@ def test_a_centre_of_other_numbers_is_refused(private_store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 20, 127, 140])
-def test_half_a_centre_is_refused(private_store: Store, size: int) -> None:
+def test_rejects_truncated_centre_file(private_store: Store, size: int) -> None:
     artifact = private_store.open("tiny")
     centre = artifact.path / "centre.npy"
     centre.write_bytes(centre.read_bytes()[:size])
     with pytest.raises(ArtifactError, match=r"centre\.npy cannot be read as an array"):
         Encoder(artifact, provider="cpu")
-
-
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ArtifactError, match="is not a tokenizer"):
-        Tokenizer(tmp_path / "tokenizer.json", 16)
-
-
-def test_a_tokenizer_that_panics_is_refused(artifact: Artifact, tmp_path: Path) -> None:
-    definition = json.loads(artifact.tokenizer.read_text())
-    del definition["post_processor"]["special_tokens"]["[SEP]"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
-    with pytest.raises(ArtifactError, match="is not a tokenizer"):
-        Tokenizer(tmp_path / "tokenizer.json", 16)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +129,7 @@ def test_a_tokenizer_that_panics_is_refused(artifact: Artifact, tmp_path: Path) 
         (None, 3, 3),
     ],
 )
-def test_cores_are_those_we_may_use(
+def test_usable_cores_respects_affinity_and_cgroup_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, bound: int, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(bound)), raising=False)
@@ -157,7 +142,7 @@ def test_cores_are_those_we_may_use(
     ("cores", "threads", "expected"),
     [(2, 0, (1, 2)), (16, 0, (1, 16)), (8, 3, (3, 1))],
 )
-def test_batches_share_the_cores(
+def test_threads_and_parallel_batches_by_core_count(
     artifact: Artifact,
     monkeypatch: pytest.MonkeyPatch,
     cores: int,
@@ -182,7 +167,7 @@ def test_batches_share_the_cores(
         (lambda tokens: 0.1 + 0.0002 * tokens, 12, 384),
     ],
 )
-def test_the_budget_is_measured(
+def test_token_budget_follows_measured_overhead(
     artifact: Artifact,
     monkeypatch: pytest.MonkeyPatch,
     seconds: Callable[[int], float],
@@ -197,25 +182,25 @@ def test_the_budget_is_measured(
     assert encoder.token_budget == budget
 
 
-def test_a_batch_alone_gives_what_it_gives_beside_others(artifact: Artifact) -> None:
+def test_run_on_all_cores_gives_the_same_mixtures(artifact: Artifact) -> None:
     encoder = Encoder(artifact, provider="cpu")
     tokens = encoder.tokenize(SENTENCES[:8])
     beside, alone = encoder.run(tokens), encoder.run(tokens, alone=True)
     np.testing.assert_allclose(alone, beside, atol=1e-6)
 
 
-def test_half_a_surrogate_pair_is_no_text(encoder: Encoder) -> None:
+def test_rejects_lone_surrogate(encoder: Encoder) -> None:
     with pytest.raises(TextError, match="lone surrogate"):
         encoder.encode(["a", "\ud800"])
 
 
-def test_a_text_without_tokens_is_named_by_its_place(encoder: Encoder) -> None:
+def test_empty_text_error_has_its_index(encoder: Encoder) -> None:
     with pytest.raises(EmptyTextError, match="Text 4 is empty") as caught:
         encoder.encode(["a", "dog", "a", " "])
     assert caught.value.index == 3
 
 
-def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_passes_settings_to_the_session(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     options = []
     start = onnxruntime.InferenceSession
 
@@ -232,7 +217,7 @@ def test_settings_reach_the_session(store: Store, monkeypatch: pytest.MonkeyPatc
     assert encoder.token_budget == 7
 
 
-def test_a_model_that_is_replaced_while_it_is_loaded_is_not_served(
+def test_load_rejects_artifact_replaced_while_loading(
     store: Store, artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Store(tmp_path)
@@ -250,7 +235,7 @@ def test_a_model_that_is_replaced_while_it_is_loaded_is_not_served(
         Encoder.load(Settings(store=tmp_path, model="tiny", provider="cpu"))
 
 
-def test_all_cores_are_for_what_is_long_or_comes_soon(
+def test_uses_all_cores_for_long_batches_or_while_they_are_awake(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encoder_module, "usable_cores", lambda: 2)

@@ -1,6 +1,6 @@
 import pytest
 
-from lattemix.failures import complete
+from lattemix.failures import run_command
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_names_the_extra_of_a_missing_module(module: str, extra: str) -> None:
     with pytest.raises(
         SystemExit, match=rf"this needs {module}: pip install 'lattemix\[{extra}\]'"
     ):
-        complete(command, "lattemix")
+        run_command(command, "lattemix")
 
 
 def test_raises_for_modules_of_no_extra() -> None:
@@ -27,4 +27,4 @@ def test_raises_for_modules_of_no_extra() -> None:
         raise ModuleNotFoundError("No module named 'typo'", name="typo")
 
     with pytest.raises(ModuleNotFoundError, match="typo"):
-        complete(command, "lattemix")
+        run_command(command, "lattemix")

@@ -144,6 +144,8 @@ def test_empty_text_raises(model: Model) -> None:
         (lambda m: m.similarity([("a", "b"), ("a",)]), r"pairs\[1\] is not a pair of strings"),
         (lambda m: m.similarity(["ab"]), r"pairs\[0\] is not a pair of strings"),
         (lambda m: m.encode(["a", 3]), r"texts\[1\] is int, not a string"),
+        (lambda m: m.similarity([("a", "b")], metrics=[]), "metrics is empty"),
+        (lambda m: next(m.iter_encode("abc")), "texts is a string: pass a list"),
         (lambda m: m.rank("a", ["b"], top_k=0), "top_k is 0: it should be at least 1"),
     ],
 )
@@ -188,7 +190,7 @@ def test_load_assembles_a_shipped_model(
     assert first.similarity(*PAIRS[0]) == second.similarity(*PAIRS[0])
 
 
-def test_load_says_what_assembling_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_names_the_extra_for_assembly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lattemix.build.assemble", None)
     with pytest.raises(LatteMixError, match=r"assembling it needs .*lattemix\[export\]"):
         load("default", store=tmp_path)

@@ -1,7 +1,11 @@
+import json
+from pathlib import Path
+
+import pytest
 import tokenizers
 
 from lattemix.tokenization import Tokenizer
-from model_store import Artifact
+from model_store import Artifact, ArtifactError
 
 LONG = "a dog runs in the park " * 500
 
@@ -38,3 +42,17 @@ def test_parses_long_texts_without_the_gil(artifact: Artifact) -> None:
     parsed = gil_checked(artifact).parse(LONG, "left")
     assert len(parsed.spans) == len(parsed.tokens.ids) == 16
     assert parsed.spans[-2] == ("park", len(LONG) - 5, len(LONG) - 1, 2999, False)
+
+
+def test_rejects_invalid_tokenizer_file(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="is not a tokenizer"):
+        Tokenizer(tmp_path / "tokenizer.json", 16)
+
+
+def test_rejects_tokenizer_that_panics(artifact: Artifact, tmp_path: Path) -> None:
+    definition = json.loads(artifact.tokenizer.read_text())
+    del definition["post_processor"]["special_tokens"]["[SEP]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    with pytest.raises(ArtifactError, match="is not a tokenizer"):
+        Tokenizer(tmp_path / "tokenizer.json", 16)

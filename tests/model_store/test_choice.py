@@ -20,10 +20,10 @@ def add(store: Store, root: Path, precision: Precision, drop: float | None = Non
 @pytest.mark.parametrize(
     ("drop", "device", "precision", "reason"),
     [
-        (0.17, "cpu", "int8", "int8 loses 0.17 points on STSb dev, at most 0.3"),
-        (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev, at most 0.3"),
-        (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev, more than 0.3"),
-        (float("nan"), "cpu", "fp32", "int8 loses nan points on STSb dev, more than 0.3"),
+        (0.17, "cpu", "int8", "int8 loses 0.17 points on STSb dev (limit 0.3)"),
+        (-0.1, "cpu", "int8", "int8 loses -0.10 points on STSb dev (limit 0.3)"),
+        (0.4, "cpu", "fp32", "int8 loses 0.40 points on STSb dev (limit 0.3)"),
+        (float("nan"), "cpu", "fp32", "int8 loses nan points on STSb dev (limit 0.3)"),
         (None, "cpu", "fp32", "the loss of int8 was not measured"),
         (0.17, "cuda", "fp16", "it is the fastest on a GPU"),
     ],
@@ -53,11 +53,11 @@ def test_uses_the_requested_precision(store: Store, tmp_path: Path) -> None:
 
 def test_uses_the_available_precision(store: Store, tmp_path: Path) -> None:
     add(store, tmp_path, "int8", 5.0)
-    assert choose(Store(tmp_path), "tiny", "cpu").reason == "the store has no other"
+    assert choose(Store(tmp_path), "tiny", "cpu").reason == "it is the only precision in the store"
     chosen = choose(Store(tmp_path), "tiny", "cuda")
     assert (chosen.artifact.manifest.precision, chosen.reason) == (
         "int8",
-        "the store has no fp16 of it",
+        "the store has no fp16 artifact",
     )
     with pytest.raises(StoreError, match="There is no model 'other'"):
         choose(Store(tmp_path), "other", "cpu")

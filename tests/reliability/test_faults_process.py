@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from model_store import Store
-from model_store.manifest import CENTRE, describe
+from model_store.manifest import CENTRE, file_record
 from tests.app.conftest import LATTEMIX, serving
 from tests.conftest import SENTENCES
 from tests.reliability.conftest import PATIENCE, connect, eventually, metric_values, post_similarity
@@ -92,7 +92,7 @@ def republish(store: Store) -> None:
         shutil.copytree(old.path, staging, dirs_exist_ok=True)
         centre = np.load(staging / CENTRE)
         np.save(staging / CENTRE, np.roll(centre, 1, axis=0))
-        files = old.manifest.files | {CENTRE: describe(staging / CENTRE)}
+        files = old.manifest.files | {CENTRE: file_record(staging / CENTRE)}
         old.manifest.model_copy(update={"files": files}).write(staging)
 
 

@@ -76,7 +76,9 @@ def test_rejects_with_429_above_the_limit_and_serves_the_rest(
     open_settings: Settings, monkeypatch: pytest.MonkeyPatch, setting: str, limit: float
 ) -> None:
     requests = random_requests(CLIENTS * REQUESTS_PER_CLIENT, random.Random(5))
-    settings = open_settings.model_copy(update={"cache_bytes": 0, "threads": 1, setting: limit})
+    settings = open_settings.model_copy(
+        update={"cache_bytes": 0, "threads": 1, "max_wait_seconds": 3600, setting: limit}
+    )
     expected = asyncio.run(send_one_by_one(open_settings, requests))
     slow_down(monkeypatch)
     with serve_in_thread(settings) as (server, url):

@@ -224,17 +224,17 @@ def test_request_fails_when_one_of_its_batches_fails_and_another_succeeds_at_the
     poison = gated.tokenize(["a sea"])[0].ids
     gated.fails = lambda batch: poison in batch
     succeeded = threading.Event()
-    complete = batcher_module.complete
+    resolve = batcher_module.resolve
 
     def delay_failure(submissions: Iterable[Submission], error: Exception | None = None) -> None:
         if error is None:
-            complete(submissions)
+            resolve(submissions)
             succeeded.set()
         else:
             succeeded.wait(0.5)  # let the success overtake the failure, if it can
-            complete(submissions, error)
+            resolve(submissions, error)
 
-    monkeypatch.setattr(batcher_module, "complete", delay_failure)
+    monkeypatch.setattr(batcher_module, "resolve", delay_failure)
     monkeypatch.setattr(engine.batcher.queue, "_token_budget", 1)  # one sentence per batch
 
     async def scenario() -> None:

@@ -31,7 +31,7 @@ def test_names_and_types_of_all_metrics() -> None:
     metrics.observe_request("/embed", "POST", 424, 0.25, failed_trace())
     metrics.observe_batch(3, 40, 64, 0.03)
     metrics.observe_failure("nonfinite")
-    metrics.describe("default", "int8", "cpu", "1.2.3")
+    metrics.set_info("default", "int8", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
     # The parser strips `_total` from counters; the library adds a `_created` gauge to each.
     types = {
@@ -130,7 +130,7 @@ def test_reads_gauges_when_rendering() -> None:
 
 def test_info_has_model_and_version_labels() -> None:
     metrics = Metrics()
-    metrics.describe("default", "int8", "cpu", "1.2.3")
+    metrics.set_info("default", "int8", "cpu", "1.2.3")
     labels = {"model": "default", "precision": "int8", "provider": "cpu", "version": "1.2.3"}
     assert value(metrics, "info", **labels) == 1
 

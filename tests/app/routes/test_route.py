@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.routes import route
@@ -183,6 +183,7 @@ def count_items(value: object) -> int:
     return isinstance(value, str)
 
 
+@settings(max_examples=30)
 @given(st.lists(VALUES), st.booleans(), st.integers(1, 20))
 def test_counts_items_whatever_the_strings_contain(
     value: list[object], ascii_only: bool, piece: int
