@@ -20,9 +20,9 @@ from tests.app.conftest import serving
 from tests.tiny import SENTENCES, write_backbone, write_head
 
 # No deadline: the machine may be busy. `pytest --hypothesis-profile=thorough tests/reliability`
-# tries fifty times as many examples.
+# tries a hundred times as many examples.
 _OPTIONS = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("default", **_OPTIONS)
+hypothesis.settings.register_profile("default", max_examples=50, **_OPTIONS)
 hypothesis.settings.register_profile("thorough", max_examples=5000, **_OPTIONS)
 hypothesis.settings.load_profile("default")
 

@@ -116,7 +116,7 @@ def test_interrupted_call_is_cancelled() -> None:
     cancelled = threading.Event()
 
     async def never_answer(request: httpx.Request) -> httpx.Response:
-        await asyncio.sleep(0.2)  # until the main thread waits for the result
+        await asyncio.sleep(0.5)  # until the main thread waits for the response
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
             await asyncio.sleep(SECONDS)
