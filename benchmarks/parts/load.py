@@ -1,8 +1,8 @@
 """Latency and goodput of single sentences that arrive at random, below and above capacity.
 
-Capacity is the throughput of 64 closed-loop clients just before. Latency counts from the time at
-which a request was due, so a generator that falls behind hides nothing. Above capacity the queue
-fills up first; figures count from the first 429 on.
+Capacity is the throughput of 64 closed-loop clients just before. Latency counts from the scheduled
+send time, which avoids coordinated omission. Above capacity the queue fills up first; figures count
+from the first 429 on.
 """
 
 from benchmarks import texts

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from training.checkpoint import Run
+from training.checkpoint import TrainingCheckpoint
 from training.monitor import Entry, collapse, read_log
 from training.recipe import Recipe
 from training.trainer import train
@@ -27,7 +27,7 @@ def score(vae: TokenVAE) -> float:
 
 def run_log(directory: Path, **changes: object) -> list[Entry]:
     recipe = Recipe(**SMALL | changes)
-    train(batch, 8, recipe, recipe.steps, Run(directory, {}, every=50), False, score)
+    train(batch, 8, recipe, recipe.steps, TrainingCheckpoint(directory, {}, every=50), False, score)
     return read_log(directory / "log.jsonl")
 
 
@@ -78,7 +78,7 @@ def test_baselines_log_only_the_figures_they_have(
 
 def test_logs_a_nan_score_as_null(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL)
-    train(batch, 8, recipe, 20, Run(tmp_path, {}), False, lambda vae: math.nan)
+    train(batch, 8, recipe, 20, TrainingCheckpoint(tmp_path, {}), False, lambda vae: math.nan)
     assert '"dev": null' in (tmp_path / "log.jsonl").read_text()
 
 
@@ -101,7 +101,7 @@ class KilledError(Exception):
     pass
 
 
-def killed(run: Run, events: Path) -> None:
+def killed(run: TrainingCheckpoint, events: Path) -> None:
     """Run up to step 130; the last checkpoint is at 100."""
 
     def killing(step: int) -> torch.Tensor:
@@ -114,7 +114,7 @@ def killed(run: Run, events: Path) -> None:
 
 
 def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> None:
-    run, events = Run(tmp_path / "run", {}, every=50), tmp_path / "events"
+    run, events = TrainingCheckpoint(tmp_path / "run", {}, every=50), tmp_path / "events"
     killed(run, events)
     with (run.directory / "log.jsonl").open("a") as file:
         file.write('{"step": 12')  # killed in the middle of a line

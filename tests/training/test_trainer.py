@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model_store import LatteMixError
-from training.checkpoint import Run
+from training.checkpoint import TrainingCheckpoint
 from training.interrupt import Interrupted
 from training.monitor import latent_figures
 from training.recipe import Recipe
@@ -28,7 +28,7 @@ def batch(step: int) -> torch.Tensor:
     return TOKENS[torch.randint(2000, (64,), generator=torch.Generator().manual_seed(step))]
 
 
-def fit(recipe: Recipe, run: Run | None = None, steps: int | None = None):
+def fit(recipe: Recipe, run: TrainingCheckpoint | None = None, steps: int | None = None):
     return train(batch, 8, recipe, steps or recipe.steps, run, progress=False)
 
 
@@ -59,7 +59,7 @@ class KilledError(Exception):
 def test_interrupt_during_encoding_saves_the_finished_steps(
     tmp_path: Path, interrupted_at: int
 ) -> None:
-    recipe, run = Recipe(**SMALL), Run(tmp_path, {})
+    recipe, run = Recipe(**SMALL), TrainingCheckpoint(tmp_path, {})
     expected = weights(fit(recipe)[0])
 
     def interrupting(step: int) -> torch.Tensor:
@@ -78,9 +78,9 @@ def test_interrupt_during_encoding_saves_the_finished_steps(
 @pytest.mark.parametrize("killed_at", [9, 10, 33, 49])
 def test_killed_run_resumes_to_the_same_weights_and_log(tmp_path: Path, killed_at: int) -> None:
     recipe = Recipe(**SMALL)
-    whole = Run(tmp_path / "whole", {}, every=10)
+    whole = TrainingCheckpoint(tmp_path / "whole", {}, every=10)
     expected = weights(fit(recipe, whole)[0])
-    run = Run(tmp_path / "run", {}, every=10)
+    run = TrainingCheckpoint(tmp_path / "run", {}, every=10)
 
     def killing(step: int) -> torch.Tensor:
         if step == killed_at:
@@ -106,9 +106,11 @@ def test_killed_run_resumes_to_the_same_weights_and_log(tmp_path: Path, killed_a
 
 def test_rejects_and_keeps_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL)
-    fit(recipe, Run(tmp_path, {"corpus": "a" * 64, "classes": 4}, every=10), steps=20)
+    fit(
+        recipe, TrainingCheckpoint(tmp_path, {"corpus": "a" * 64, "classes": 4}, every=10), steps=20
+    )
     kept = (tmp_path / "checkpoint.safetensors").read_bytes()
-    other = Run(tmp_path, {"corpus": "b" * 64, "classes": 5})
+    other = TrainingCheckpoint(tmp_path, {"corpus": "b" * 64, "classes": 5})
     says = r"another classes \(then 4, now 5\), corpus \(then aaaaaaaaaaaa…, now bbbbbbbbbbbb…\)"
     with pytest.raises(LatteMixError, match=says):
         fit(recipe, other)
@@ -118,13 +120,13 @@ def test_rejects_and_keeps_the_checkpoint_of_another_run(tmp_path: Path) -> None
 def test_rejects_a_damaged_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.safetensors").write_bytes(b"half")
     with pytest.raises(LatteMixError, match=r"is damaged .* start over with --restart"):
-        fit(Recipe(**SMALL), Run(tmp_path, {}))
+        fit(Recipe(**SMALL), TrainingCheckpoint(tmp_path, {}))
 
 
 def test_rejects_a_diverging_run(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL | {"learning_rate": 1e30, "warmup": 0.0})
     with pytest.raises(LatteMixError, match=r"The loss is \S+ at step \d+: lower learning_rate"):
-        fit(recipe, Run(tmp_path, {}, every=1))
+        fit(recipe, TrainingCheckpoint(tmp_path, {}, every=1))
 
 
 def test_warns_of_collapse(capsys: pytest.CaptureFixture[str]) -> None:

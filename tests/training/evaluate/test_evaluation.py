@@ -58,7 +58,7 @@ def test_evaluate_command_with_heads_controls_and_model(
     title = "Differences in Spearman x100, 95 % paired bootstrap (first seeds only)"
     differences = tables[title]
     assert len(differences) == 5 + 2  # each metric and the mean, the recommended and two controls
-    assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over parts"}
+    assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over subsets"}
     recorded = Head.load(head_directory).spec.evaluation
     assert (recorded["stsb-dev/js"], recorded["sick-r/js"]) == (stsb, sick)
     (head_directory / "head.json").write_bytes(original)
