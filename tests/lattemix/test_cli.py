@@ -12,7 +12,7 @@ from app.server import create_app
 from app.settings import Settings
 from lattemix.client import Client
 from model_store import Store
-from tests.app.conftest import run
+from tests.lattemix.conftest import run
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
 

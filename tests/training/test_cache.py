@@ -8,7 +8,7 @@ import pytest
 
 from lattemix.build.backbones import Checkpoint, TokenVectors
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.backbones import Advance, Backbone, load
 from training.cache import VectorCache
 

@@ -12,7 +12,7 @@ import pytest
 
 from lattemix.build.head import Head
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from tests.training.conftest import Run, settings
 from tests.training.test_job import ROOT, head_bytes, log
 from training.checkpoint import TrainingCheckpoint

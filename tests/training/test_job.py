@@ -18,7 +18,7 @@ from lattemix.build.families import ExportError
 from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from model_store import Store
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from tests.training.conftest import Run, settings
 from training import cli
 from training.encoding import EncodedCorpus

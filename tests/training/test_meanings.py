@@ -9,7 +9,7 @@ from lattemix.build.head import Head, HeadError
 from lattemix.tokenization import Tokenizer
 from model_store import ArtifactError, Store, latents
 from model_store.latents import LATENTS
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training import meanings as module
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from lattemix.build.backbones.hub import HubError
 from lattemix.build.head import Head
 from model_store import LatteMixError, Store
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training import cli
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus

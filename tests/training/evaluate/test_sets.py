@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.evaluate import sets
 
 HUB_ROWS = [
