@@ -57,7 +57,11 @@ def test_does_not_open_an_incomplete_corpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lines", "message"),
-    [([], "holds no sentences"), (["\n", " "], "holds no sentences"), (["a", "a"], "one sentence")],
+    [
+        ([], "has 0 distinct"),
+        (["\n", " "], "has 0 distinct"),
+        (["a", "a"], "has 1 distinct"),
+    ],
 )
 def test_rejects_fewer_than_two_sentences(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(CorpusError, match=message):

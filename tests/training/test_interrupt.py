@@ -178,7 +178,7 @@ def test_resuming_with_another_corpus_is_rejected_and_keeps_the_checkpoint(
     saved = checkpoint.read_bytes()
     (tmp_path / "other.txt").write_text("\n".join([*SENTENCES, "one more"]))
     arguments[arguments.index("--corpus") + 1] = str(tmp_path / "other.txt")
-    assert "is of a run with another corpus (then" in str(run(*arguments))
+    assert "belongs to a run with different settings: corpus (then" in str(run(*arguments))
     assert checkpoint.read_bytes() == saved
     assert run(*arguments, "--restart") == 0
 

@@ -121,4 +121,13 @@ def test_describe_notes_another_corpus(
     messages: list[str] = []
     other = [tmp_path / "other.txt"]
     describe(tmp_path / "head", other, cache, backbone=str(backbone), notify=messages.append)
-    assert messages[0] == "Note: it was trained on 10 sentences, not 5."
+    assert messages[0] == "Note: the head was trained on 10 sentences; this corpus has 5."
+
+
+def test_describe_accepts_a_head_without_training_figures(
+    head: Head, corpus: Path, backbone: Path, cache: VectorCache, tmp_path: Path
+) -> None:
+    Head(head.spec.model_copy(update={"training": {}}), head.tensors).save(tmp_path / "head")
+    messages: list[str] = []
+    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), notify=messages.append)
+    assert len(messages) == 1

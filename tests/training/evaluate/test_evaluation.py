@@ -115,7 +115,7 @@ def test_rejects_a_head_the_model_was_not_made_with(
     other.save(tmp_path / "other")
     options = ["--model", "tiny", "--store", store.root, "--head", tmp_path / "other", "--record"]
     code = run(monkeypatch, "evaluate", "--data", data, *options)
-    assert "The model 'tiny' was not made with this head" in str(code)
+    assert "The model 'tiny' was assembled from another head" in str(code)
     assert Head.load(tmp_path / "other").spec.evaluation == {}
 
 
