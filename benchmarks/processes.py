@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, so that none shares threads or memory with another."""
+"""Systems under test, each in a process of its own, without shared threads or memory."""
 
 import http.client
 import multiprocessing
@@ -134,7 +134,9 @@ class Server:
         url = f"http://{HOST}:{self.port}{ready_path}"
         while time.perf_counter() < self._start + _START_SECONDS:
             self.check()
-            with suppress(OSError, http.client.HTTPException):  # OSError: any status but 200, too
+            with suppress(
+                OSError, http.client.HTTPException
+            ):  # includes HTTPError: status 400 or above
                 urllib.request.urlopen(url, timeout=10).close()
                 return
             time.sleep(_POLL_SECONDS)
