@@ -134,9 +134,8 @@ class Server:
         url = f"http://{HOST}:{self.port}{ready_path}"
         while time.perf_counter() < self._start + _START_SECONDS:
             self.check()
-            with suppress(
-                OSError, http.client.HTTPException
-            ):  # includes HTTPError: status 400 or above
+            # OSError includes HTTPError, raised for a status of 400 or above.
+            with suppress(OSError, http.client.HTTPException):
                 urllib.request.urlopen(url, timeout=10).close()
                 return
             time.sleep(_POLL_SECONDS)

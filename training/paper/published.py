@@ -134,10 +134,9 @@ class Comparison:
         values = self.values.get((row.name, benchmark), [])
         if benchmark == AVERAGE:
             by_set = [self.values.get((row.name, name), []) for name in self.sets]
-            complete = all(by_set)
-            values = (
-                [float(np.mean(seed)) for seed in zip(*by_set, strict=True)] if complete else []
-            )
+            if not all(by_set):
+                return None
+            values = [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
         return SeedMean.of(values) if values else None
 
     def paper(self, row: Row, benchmark: str) -> SeedMean:

@@ -1,8 +1,9 @@
 import pytest
 
 from model_store import LatteMixError
+from training.evaluate.report import AVERAGE
 from training.evaluate.tables import SeedMean
-from training.paper.published import SOURCES, TITLES, PublishedTable, Row
+from training.paper.published import SOURCES, TITLES, Comparison, PublishedTable, Row
 from training.recipe import Recipe
 
 
@@ -81,3 +82,16 @@ def test_rows_hold_what_to_train() -> None:
 def test_rejects_an_unknown_table() -> None:
     with pytest.raises(LatteMixError, match="no table 'tbl': choose among pooling, vae"):
         PublishedTable.load("tbl")
+
+
+def test_average_needs_values_on_all_sets() -> None:
+    table = PublishedTable.load("pooling")
+    first, second = table.rows[:2]
+    comparison = Comparison(table, SOURCES)
+    for name in table.sets:
+        comparison.add(first, name, [50.0, 60.0])
+    comparison.add(second, table.sets[0], [50.0, 60.0])
+    average = comparison.ours(first, AVERAGE)
+    assert average is not None
+    assert average.mean == 55
+    assert comparison.ours(second, AVERAGE) is None
