@@ -23,10 +23,10 @@ help:
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
-	@echo "make lock    write requirements/*.txt anew, from pyproject.toml and constraints.txt; make lock-check compares"
+	@echo "make lock    regenerate requirements/*.txt from pyproject.toml and constraints.txt; make lock-check fails if they are out of date"
 	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
 	@echo "make soak MINUTES=30   mixed traffic, then an overload; fails if memory, files or threads grow"
-	@echo "make sbom    what the images are made of, as CycloneDX; make audit asks for known holes in it"
+	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
 serve: $(VENV)/.serve $(ARTIFACT)
@@ -62,8 +62,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# uv, since it resolves for x86_64 and aarch64 at once. Versions that constraints.txt leaves open stay
-# as they are: delete a lock to have them looked for anew.
+# uv, since it resolves for x86_64 and aarch64 at once.
+# Versions not in constraints.txt stay as locked; delete a lock file to upgrade them.
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes -c constraints.txt \
   --annotation-style line --custom-compile-command "make lock"
 BACKEND := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
@@ -85,13 +85,13 @@ bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
 soak: $(VENV)/.bench $(ARTIFACT)
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
-# What the images install, as CycloneDX, from what they are locked to.
+# CycloneDX SBOM of each image, from its lock file.
 sbom: $(AUDIT)/.installed
 	@mkdir -p build
 	for device in cpu gpu; do \
 	  $(AUDIT)/bin/cyclonedx-py requirements requirements/$$device.txt --of JSON -o build/sbom-$$device.json || exit 1; done
 
-# Against the package index's advisories; it fails where they cannot be reached, too.
+# Check locked packages against the package index's advisories. Also fails if the index is unreachable.
 audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/cpu.txt -r requirements/gpu.txt
 
@@ -99,7 +99,7 @@ clean:
 	rm -rf $(VENV) $(INFINITY) $(AUDIT) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The model is order-only on the environment: a new package does not make it old.
+# Order-only: installing packages does not rebuild the model.
 $(ARTIFACT): $(ARTIFACT_SOURCES) | $(VENV)/.serve
 	@$(BIN)/lattemix build
 

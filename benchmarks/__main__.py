@@ -18,9 +18,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.contestants import MISSING, Contestants
 from benchmarks.parts import kernels, latency, load, memory, throughput
 from benchmarks.rounds import Plan, Series
+from benchmarks.systems import MISSING, Systems
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, ModuleType] = {
@@ -34,12 +34,13 @@ PARTS: dict[str, ModuleType] = {
 
 def main(
     parts: Annotated[
-        list[str] | None, typer.Argument(help=f"{', '.join(PARTS)}; all if none is named.")
+        list[str] | None, typer.Argument(help=f"Parts to run: {', '.join(PARTS)}. Default: all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure less: a few minutes.")] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. 9; quick: 3.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer, shorter rounds.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Default: 9, quick: 3.")] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.01, help="Seconds per measurement. 2; quick: 1.")
+        float | None,
+        typer.Option(min=0.01, help="Seconds per measurement. Default: 2, quick: 1."),
     ] = None,
 ) -> None:
     """Measure speed and memory beside other libraries and servers."""
@@ -59,11 +60,11 @@ def measure(plan: Plan, parts: list[str]) -> tuple[dict[str, Series], list[str]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stops the servers
     results: dict[str, Series] = {}
     failures: list[str] = []
-    with closing(Contestants()) as contestants:
+    with closing(Systems()) as systems:
         for name in parts:
             print(name, flush=True)
             try:
-                results[name] = PARTS[name].run(plan, contestants)
+                results[name] = PARTS[name].run(plan, systems)
             except Exception:  # the other parts still run
                 traceback.print_exc()
                 failures.append(name)

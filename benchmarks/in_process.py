@@ -1,6 +1,6 @@
-"""Contestants without a server. Each runs in a worker process and takes texts.
+"""Systems under test without a server. Each runs in a worker process and takes texts.
 
-Heavy packages are imported where they are used, so that no other contestant loads them.
+Heavy packages are imported where they are used, so that no other system loads them.
 """
 
 import time
@@ -76,7 +76,7 @@ class OnnxRuntime:
             str(artifact.model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=["SkipLayerNormFusion"],  # makes our graph slower
+            disabled_optimizers=["SkipLayerNormFusion"],  # the fused operator is slower
         )
         self(sentences("warm-up", WARM_UP_SENTENCES))
 

@@ -1,4 +1,4 @@
-"""Plots of the results. Ours is blue, int8 darker; other models are grey; limits are orange."""
+"""Plots of the results. In comparisons our model is blue, int8 darker; others are grey."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from benchmarks.parts import load
 from benchmarks.parts.latency import PERCENTILES, SHARES, workload_name
 from benchmarks.processes import Sample
-from benchmarks.report import contestant_names
+from benchmarks.report import system_names
 from benchmarks.rounds import Series, Spread
 from benchmarks.soak import Interval
 
@@ -49,8 +49,8 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _throughput(series: Series) -> Figure:
-    """A bar per contestant, with the range over the rounds."""
-    names = contestant_names(series, "bulk", "rate")
+    """A bar per system, with the range over the rounds."""
+    names = system_names(series, "bulk", "rate")
     spreads = {name: Spread.of(series[f"bulk/{name}/rate"]) for name in names}
     names.sort(key=lambda name: spreads[name].median)
     medians = [spreads[name].median for name in names]
@@ -66,11 +66,11 @@ def _throughput(series: Series) -> Figure:
 
 
 def _latency(series: Series) -> Figure:
-    """A panel per number of clients, a line per contestant."""
+    """A panel per number of clients, a line per system."""
     figure, panels = plt.subplots(1, len(SHARES), figsize=(9.5, 3.2), layout="constrained")
     for axes, clients in zip(panels, SHARES, strict=True):
         workload = workload_name(clients)
-        for name in contestant_names(series, workload, "p50 ms"):
+        for name in system_names(series, workload, "p50 ms"):
             axes.plot(
                 [f"p{p}" for p in PERCENTILES],
                 _medians(series, [f"{workload}/{name}/p{p} ms" for p in PERCENTILES]),

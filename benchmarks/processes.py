@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, so that none shares threads or memory with another."""
+"""Systems under test, each in a process of its own, without shared threads or memory."""
 
 import http.client
 import multiprocessing
@@ -134,7 +134,8 @@ class Server:
         url = f"http://{HOST}:{self.port}{ready_path}"
         while time.perf_counter() < self._start + _START_SECONDS:
             self.check()
-            with suppress(OSError, http.client.HTTPException):  # OSError: any status but 200, too
+            # OSError includes HTTPError, raised for a status of 400 or above.
+            with suppress(OSError, http.client.HTTPException):
                 urllib.request.urlopen(url, timeout=10).close()
                 return
             time.sleep(_POLL_SECONDS)

@@ -28,8 +28,8 @@ class Table(NamedTuple):
         return "|" + "|".join(cells) + "|"
 
 
-def contestant_names(series: Series, workload: str, measure: str) -> list[str]:
-    """Contestants with a measure on a workload, in the order of the first round."""
+def system_names(series: Series, workload: str, measure: str) -> list[str]:
+    """Systems with a value of `measure` on a workload, in the order of the first round."""
     keys = (key.split("/", 2) for key in series)
     return [
         name

@@ -1,6 +1,6 @@
 """Rounds of measurements.
 
-Every contestant is measured once per round, and the order rotates from round to round, so that
+Every system is measured once per round, and the order rotates from round to round, so that
 noise on the machine affects all alike. Ratios are taken within a round.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Figures = Mapping[str, float]  # measure -> value, of one measurement
-Series = dict[str, list[float]]  # "workload/contestant/measure" -> one value per round
+Series = dict[str, list[float]]  # "workload/system/measure" -> one value per round
 Measurement = Callable[[int], Figures]  # takes the round's number
 
 
@@ -19,7 +19,7 @@ class Plan:
     """How much to measure."""
 
     rounds: int
-    seconds: float  # approximate duration of one measurement of a slow contestant
+    seconds: float  # approximate duration of one measurement of a slow system
     quick: bool
 
     @property
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
 
 
 def run_rounds(measurements: Mapping[str, Measurement], rounds: int) -> Series:
-    """Take every measurement, named "workload/contestant", once per round."""
+    """Take every measurement, named "workload/system", once per round."""
     series: Series = {}
     names = list(measurements)
     for number in range(rounds):

@@ -15,9 +15,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import typer
 
-from benchmarks.contestants import serve
 from benchmarks.load_generator import OK, TOO_MANY_REQUESTS, Responses
 from benchmarks.processes import Sample, Server, monitored
+from benchmarks.systems import serve
 from benchmarks.traffic import mixed_requests, poisson_arrivals
 
 PLOT = Path(__file__).parent / "results" / "soak.png"
@@ -25,7 +25,7 @@ CLIENTS, CAPACITY_REQUESTS = 16, 1500  # of a capacity run
 LOAD, OVERLOAD = 0.5, 3.0  # of the capacity
 INTERVAL_SECONDS, OVERLOAD_SECONDS = 20.0, 120.0
 INTERVALS_AFTER = 3  # of normal load after the overload; the server trims memory every 30 s
-# Growth from the second fifth of the time, when everything is warm, to the last.
+# Limits of the growth from the second fifth of the run, when caches are warm, to the last fifth.
 MAX_MEMORY_GROWTH, MAX_FILES_GROWTH, MAX_THREADS_GROWTH = 0.05, 16, 2
 # The first overload leaves some 5 % in Python's heap, later ones add nothing.
 MAX_OVERLOAD_GROWTH = 0.1
@@ -87,7 +87,7 @@ def find_overload_problems(
     """Failed conditions of the overload and the normal load after it, as sentences."""
     problems = []
     if not overload.statuses.get(TOO_MANY_REQUESTS):
-        problems.append("No request was rejected: the load was no overload.")
+        problems.append("No request was rejected: the load was too low for an overload.")
     if overload.slowest > MAX_LATENCY_MS:
         problems.append(f"An accepted request took {overload.slowest / 1000:.1f} s.")
     if rejected := sum(interval.statuses.get(TOO_MANY_REQUESTS, 0) for interval in after):

@@ -36,11 +36,6 @@ def mixed_lengths(seed: str, count: int, longest: int = 256) -> Lengths:
     return tokens - SPECIAL_TOKENS
 
 
-def count_tokens(lengths: Lengths) -> int:
-    """Total number of tokens, special tokens included."""
-    return int(lengths.sum()) + SPECIAL_TOKENS * len(lengths)
-
-
 def write(lengths: Lengths, seed: str) -> list[str]:
     """Sentences of these lengths, of words drawn by the seed."""
     words = vocabulary()

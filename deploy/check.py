@@ -29,10 +29,8 @@ NGINX = "deploy/nginx/nginx.conf.template"
 NGINX_VERSION = (1, 27, 4)  # the first with `resolve` and `keepalive_min_timeout`
 PROMETHEUS = "deploy/monitoring/prometheus.yml"
 KUBERNETES = "deploy/kubernetes"
-CUSTOM = (
-    "keda.sh/",
-    "monitoring.coreos.com/",
-)  # custom resources: kubernetes_validate has no schema
+# kubernetes_validate has no schemas of custom resources.
+CUSTOM_API_GROUPS = ("keda.sh/", "monitoring.coreos.com/")
 
 
 class ComposeLoader(yaml.SafeLoader):
@@ -43,7 +41,7 @@ for tag in ("!reset", "!override"):
     ComposeLoader.add_constructor(tag, lambda loader, node: loader.construct_sequence(node, True))
 
 
-def failed(*command: str, stdin: str | None = None, label: str = "") -> bool:
+def run_failed(*command: str, stdin: str | None = None, label: str = "") -> bool:
     """Run a command; if it fails, print its output and return True."""
     outcome = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True)
     if outcome.returncode:
@@ -90,7 +88,7 @@ def check_schemas() -> int:
     failures = 0
     for name in (BASE, *OVERLAYS):
         document = yaml.load((ROOT / name).read_text(encoding="utf-8"), ComposeLoader)
-        failures += failed(*command, "-", stdin=json.dumps(document), label=name)
+        failures += run_failed(*command, "-", stdin=json.dumps(document), label=name)
     return failures
 
 
@@ -100,7 +98,9 @@ def check_stacks() -> int:
         return skip(f"{BASE} with its overlays", "docker compose")
     profiles = ("--profile=train", "--profile=monitoring")
     return sum(
-        failed(*compose(), *(f"--file={name}" for name in files), *profiles, "config", "--quiet")
+        run_failed(
+            *compose(), *(f"--file={name}" for name in files), *profiles, "config", "--quiet"
+        )
         for files in ((BASE,), *((BASE, overlay) for overlay in OVERLAYS))
     )
 
@@ -129,14 +129,14 @@ def check_nginx() -> int:
         return skip(NGINX, f"nginx {version} or newer")
     with tempfile.TemporaryDirectory() as scratch:
         configuration = str(render_nginx(Path(scratch)))
-        return failed("nginx", "-t", "-q", "-e", "stderr", "-c", configuration, label=NGINX)
+        return run_failed("nginx", "-t", "-q", "-e", "stderr", "-c", configuration, label=NGINX)
 
 
 def check_prometheus() -> int:
     """Validate Prometheus' configuration and alert rules."""
     if not available("promtool"):
         return skip(f"{PROMETHEUS} and its rules", "promtool")
-    return failed("promtool", "check", "config", "--lint=all", "--lint-fatal", PROMETHEUS)
+    return run_failed("promtool", "check", "config", "--lint=all", "--lint-fatal", PROMETHEUS)
 
 
 def resources() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -149,9 +149,9 @@ def resources() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield str(path.relative_to(ROOT)), content
 
 
-def invalid(path: str, resource: dict[str, Any]) -> bool:
+def is_invalid(path: str, resource: dict[str, Any]) -> bool:
     """Whether a resource violates Kubernetes' schema; the error is printed."""
-    if resource["apiVersion"].startswith(CUSTOM):
+    if resource["apiVersion"].startswith(CUSTOM_API_GROUPS):
         return False
     try:
         kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
@@ -163,16 +163,18 @@ def invalid(path: str, resource: dict[str, Any]) -> bool:
 
 def check_kubernetes() -> int:
     """Validate the Kubernetes resources, one by one and as kustomize builds the overlays."""
-    failures = sum(invalid(path, resource) for path, resource in resources())
+    failures = sum(is_invalid(path, resource) for path, resource in resources())
     if not available("kustomize"):
         return failures + skip(f"{KUBERNETES}/overlays", "kustomize")
     for overlay in sorted((ROOT / KUBERNETES / "overlays").iterdir()):
         command = ("kustomize", "build", str(overlay))
-        if failed(*command):
+        if run_failed(*command):
             failures += 1
             continue
         built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        failures += sum(invalid(overlay.name, resource) for resource in yaml.safe_load_all(built))
+        failures += sum(
+            is_invalid(overlay.name, resource) for resource in yaml.safe_load_all(built)
+        )
     return failures
 
 

@@ -19,7 +19,7 @@ _ADAM = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingCheckpoint:
     """The checkpoint of one run, identified by its settings, backbone and corpus."""
 
     directory: Path
@@ -71,8 +71,8 @@ class Run:
         ]
         if differences:
             raise LatteMixError(
-                f"{self.path} is of a run with another {', '.join(differences)}. It is unchanged: "
-                "undo the change to resume, choose another --out, or start over with --restart."
+                f"{self.path} belongs to a run with different settings: {', '.join(differences)}. "
+                "Restore them to resume, choose another --out, or start over with --restart."
             )
 
 

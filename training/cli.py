@@ -13,7 +13,8 @@ from lattemix.failures import run_command
 from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
-from training.cache import VectorCache
+from training.cache import DEFAULT_GIGABYTES, VectorCache
+from training.evaluate.sets import TEST_SETS
 from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
 from training.output import resume_command, saved_step
@@ -30,7 +31,7 @@ cli = typer.Typer(
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
 SETTINGS = Recipe.load(DEFAULT_RECIPE).describe()
 NAMED = "BERT-Base=google-bert/bert-base-uncased"
-SETS = "stsb-dev,sts12,sts13,sts14,sts15,sts16,sick-r,stsb"
+DEFAULT_SETS = ",".join(("stsb-dev", *TEST_SETS))
 
 BackboneOption = Annotated[
     str, Option(help="Pinned name, directory, file of word vectors, or hub id.")
@@ -74,7 +75,7 @@ def train(
     ] = False,
     restart: Annotated[bool, Option("--restart", help="Discard a previous run in OUT.")] = False,
     cache: CacheOption = None,
-    cache_gb: CacheSize = 20,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
 ) -> None:
     """Train a head on a frozen backbone; the same command again resumes an interrupted run."""
     with _resumable(out):
@@ -97,7 +98,7 @@ def train(
             dev=pairs,
             restart=restart,
             tensorboard=tensorboard,
-        ).run(_tell)
+        ).run(_notify)
 
 
 @cli.command()
@@ -121,13 +122,13 @@ def describe(
     column: ColumnOption = None,
     backbone: HeadBackboneOption = None,
     cache: CacheOption = None,
-    cache_gb: CacheSize = 20,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
 ) -> None:
     """Find the top words of each latent class, for a head that was trained without them."""
     check_corpus(corpus, column or ())
     from training.meanings import describe
 
-    describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone, _tell)
+    describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone, _notify)
 
 
 @cli.command()
@@ -135,7 +136,9 @@ def evaluate(
     data: Annotated[
         list[Path], Option(help="Folder of benchmarks, TSV of score, a, b, or `hub`; repeatable.")
     ],
-    sets: Annotated[str, Option(help="Sets of the folder or the hub, comma-separated.")] = SETS,
+    sets: Annotated[
+        str, Option(help="Sets of the folder or the hub, comma-separated.")
+    ] = DEFAULT_SETS,
     model: Annotated[
         str | None, Option(help="Model to measure as served: `name` or `name:precision`.")
     ] = None,
@@ -160,7 +163,7 @@ def evaluate(
     record: Annotated[bool, Option("--record", help="Store the scores in the first head.")] = False,
     store: StoreOption = None,
     cache: CacheOption = None,
-    cache_gb: CacheSize = 20,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
 ) -> None:
     """Measure correlation with human scores: mixtures, poolings, controls, served models."""
     check_corpus(corpus or (), column or ())
@@ -181,7 +184,7 @@ def evaluate(
         corpus or (),
         column or (),
     )
-    if record and not evaluation.directories:
+    if record and not evaluation.head_directories:
         raise LatteMixError("--record stores scores in a head: name it with --head.")
     report = evaluation.run()
     tables.show(report)
@@ -192,7 +195,7 @@ def evaluate(
         draw_evaluation(report, out)
     if record:
         precision = artifact.manifest.precision if artifact else "fp32"
-        record_scores(report, evaluation.directories[0], precision)
+        record_scores(report, evaluation.head_directories[0], precision)
 
 
 @cli.command()
@@ -204,7 +207,7 @@ def words(
     ] = None,
     out: Annotated[Path | None, Option(help="Directory for the report.")] = None,
     cache: CacheOption = None,
-    cache_gb: CacheSize = 20,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
 ) -> None:
     """Measure a backbone's word vectors: similarity, analogies, categories."""
     from training.evaluate import tables
@@ -230,7 +233,7 @@ def reproduce(
     recipe: Annotated[Path, Option(help="Base settings.")] = RECIPES / "paper.toml",
     seeds: Annotated[int, Option(min=1, help="Heads trained per cell.")] = 3,
     cache: CacheOption = None,
-    cache_gb: CacheSize = 20,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
 ) -> None:
     """Recompute one of the paper's tables; the same command again resumes it."""
     check_corpus(corpus or (), column or ())
@@ -249,7 +252,7 @@ def reproduce(
         VectorCache(cache, cache_gb),
         seeds,
         column or (),
-    ).run(_tell)
+    ).run(_notify)
     tables.show(comparison)
     tables.write(comparison, out)
     draw_layers(comparison, out / "layers.png")
@@ -264,10 +267,10 @@ def _resumable(out: Path) -> Iterator[None]:
     except Interrupted as interrupt:
         step = saved_step(out)
         if step is None:
-            _tell("Interrupted before the first step: nothing is saved. Start again with:")
+            _notify("Interrupted before the first step: nothing is saved. Start again with:")
         else:
-            _tell(f"Interrupted. The run is saved at step {step:,}. Resume it with:")
-        _tell(f"  {resume_command(saved=step is not None)}")
+            _notify(f"Interrupted. The run is saved at step {step:,}. Resume it with:")
+        _notify(f"  {resume_command(saved=step is not None)}")
         raise typer.Exit(interrupt.exit_code) from None
 
 
@@ -277,7 +280,7 @@ def _served_artifact(model: str, store: Path | None) -> Artifact:
 
     models = Store(read_settings(ModelSettings, store=store).store)
     artifact, reason = choose(models, model, likely_device("auto"))
-    _tell(f"{artifact.manifest.reference}: {reason}")
+    _notify(f"{artifact.manifest.reference}: {reason}")
     return artifact
 
 
@@ -288,7 +291,7 @@ def _named_source(entry: str) -> tuple[str, str]:
     return name, source
 
 
-def _tell(message: str) -> None:
+def _notify(message: str) -> None:
     typer.echo(message, err=True)
 
 

@@ -41,7 +41,7 @@ class Corpus:
         """The sentences of one shard."""
         return _shard(self.directory, index).read_text(encoding="utf-8").split("\n")
 
-    def head(self, count: int) -> list[str]:
+    def first(self, count: int) -> list[str]:
         """The first `count` sentences: a random sample, since the order is random."""
         shards = range(min(self.shards, -(-count // SHARD_SENTENCES)))
         return [sentence for index in shards for sentence in self.shard(index)][:count]
@@ -86,8 +86,8 @@ def check_size(sentences: int) -> None:
     """Reject a corpus of fewer than two distinct sentences."""
     if sentences < 2:
         raise CorpusError(
-            f"The corpus holds {'one sentence' if sentences else 'no sentences'}: a head is "
-            "trained on many, better thousands."
+            f"The corpus has {sentences} distinct sentences; training needs at least 2, better "
+            "thousands."
         )
 
 

@@ -52,7 +52,7 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Defer `Interrupted` to the end of the block."""
-    _State.check()  # an exception raised within a finaliser was lost
+    _State.check()  # raise again: Python discards exceptions raised in __del__
     _State.deferred = True
     try:
         yield

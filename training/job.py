@@ -28,7 +28,7 @@ from model_store.manifest import BackboneOrigin
 from training import backbones, weighting
 from training.backbones import Backbone
 from training.cache import VectorCache
-from training.checkpoint import Run
+from training.checkpoint import TrainingCheckpoint
 from training.corpus import Corpus, prepare
 from training.device import Workers
 from training.encoding import Batches, EncodedCorpus
@@ -44,7 +44,7 @@ from training.readers import STDIN, read
 from training.recipe import Recipe
 from training.report import verdict, write_card, write_report
 from training.trainer import train
-from training.vae import TokenVAE
+from training.vae import TokenVAE, linear_tensors
 
 
 @dataclass(frozen=True)
@@ -67,38 +67,38 @@ class Job:
     restart: bool = False
     tensorboard: bool = False
 
-    def run(self, tell: Callable[[str], None]) -> None:
+    def run(self, notify: Callable[[str], None]) -> None:
         """Run the job; under torchrun every process encodes, and the first one trains."""
         if self.tensorboard:
             require_tensorboard()
         workers = Workers.join()
         if not workers.is_first:
-            self._run(workers, tell=lambda message: None)
+            self._run(workers, notify=lambda message: None)
             return
         with exclusive(self.out):
             self._clear()
             try:
-                self._run(workers, tell)
+                self._run(workers, notify)
             except BaseException:
                 if saved_step(self.out) is None:  # nothing to resume
                     shutil.rmtree(self._state, ignore_errors=True)
                 raise
 
-    def _run(self, workers: Workers, tell: Callable[[str], None]) -> None:
-        tell(f"Opening the backbone {self.backbone}")
+    def _run(self, workers: Workers, notify: Callable[[str], None]) -> None:
+        notify(f"Opening the backbone {self.backbone}")
         with open_backbone(self.backbone) as checkpoint:
-            servable = self._check(checkpoint, tell)
+            servable = self._check(checkpoint, notify)
             corpus = self._prepare(workers)
-            tell(f"{corpus.sentences:,} distinct sentences")
+            notify(f"{corpus.sentences:,} distinct sentences")
             # The weights last: they load slowest, and anything above may fail.
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             encoded = EncodedCorpus(backbone, corpus, self.cache)
             encoded.prefetch(self.recipe, workers)
             if workers.is_first:
-                self._train(encoded, tell)
+                self._train(encoded, notify)
                 if servable:
                     source = self.backbone if self.backbone != checkpoint.name else None
-                    tell("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
+                    notify("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
         workers.wait()
 
     @property
@@ -119,7 +119,7 @@ class Job:
                 "--restart."
             )
 
-    def _check(self, checkpoint: Checkpoint, tell: Callable[[str], None]) -> bool:
+    def _check(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> bool:
         """Reject a backbone that cannot be trained on; return whether the head can be served."""
         backbones.check(checkpoint, self.recipe.max_tokens, self.recipe.layer)
         if self.recipe.token_weighting == "learned":
@@ -127,7 +127,7 @@ class Job:
         try:
             check_exportable(checkpoint)
         except ExportError as error:
-            tell(f"Note: this head can be evaluated, but not served. {error}")
+            notify(f"Note: this head can be evaluated, but not served. {error}")
             return False
         return self.recipe.model == "categorical"
 
@@ -142,19 +142,19 @@ class Job:
         assert corpus is not None
         return corpus
 
-    def _train(self, encoded: EncodedCorpus, tell: Callable[[str], None]) -> None:
+    def _train(self, encoded: EncodedCorpus, notify: Callable[[str], None]) -> None:
         about = self.about or ", ".join(path.name for path in self.corpus)
         events = self._events if self.tensorboard else None
         head = make_head(encoded, self.recipe, about, self._state, dev=self.dev, events=events)
         self._write(head, encoded)
         if share := head.spec.training["sentences_cut"]:
-            tell(
+            notify(
                 f"Note: {share:.1%} of the sentences are longer than max_tokens "
                 f"({head.spec.max_tokens}) and were truncated."
             )
         if collapse(head.spec.training, head.spec.latent_dims):
-            tell(verdict(head.spec))
-        tell(f"Wrote the head to {self.out}.")
+            notify(verdict(head.spec))
+        notify(f"Wrote the head to {self.out}.")
 
     def _write(self, head: Head, encoded: EncodedCorpus) -> None:
         """Write everything to `out`; the head last, since its presence marks a complete run."""
@@ -174,7 +174,7 @@ class Job:
     def _evaluate(self, head: Head, encoded: EncodedCorpus, dev: Pairs | None) -> Report | None:
         if dev is None:
             return None
-        sample = encoded.corpus.head(STATISTICS_SENTENCES)
+        sample = encoded.corpus.first(STATISTICS_SENTENCES)
         scorer = BackboneScorer(encoded.backbone, self.cache, [head], True, sample)
         return evaluate([dev], [scorer], head.spec.recommended_metric)
 
@@ -211,7 +211,7 @@ def make_head(
     backbone, corpus, checkpoint = encoded.backbone, encoded.corpus, encoded.backbone.checkpoint
     sample, batches = encoded.sample(recipe), encoded.batches(recipe)
     if not len(sample.vectors):
-        raise BackboneError(f"{checkpoint.name} knows no word of the corpus.")
+        raise BackboneError(f"No word of the corpus is in the vocabulary of {checkpoint.name}.")
     mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
     sif = recipe.token_weighting == "sif"
     fixed = {"mean": mean, **weighting.id_weights(checkpoint, corpus, sif, recipe.max_tokens)}
@@ -225,7 +225,7 @@ def make_head(
         return Head(spec, {**fixed, **_encoder_tensors(vae)})
 
     steps = recipe.total_steps(corpus.sentences)
-    run = Run(directory, identity(backbone, corpus, recipe)) if directory else None
+    run = TrainingCheckpoint(directory, identity(backbone, corpus, recipe)) if directory else None
     dev_score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
     score = (lambda vae: dev_score(head_of(vae))) if dev_score else None
     vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress, score, events)
@@ -276,11 +276,8 @@ def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
 
 def _encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
     """The encoder's weights and biases by their names in a head."""
-    layers = [layer for layer in vae.encoder if isinstance(layer, torch.nn.Linear)]
     return {
-        f"encoder.{index}.{kind}": rounded(getattr(layer, kind).detach().cpu().numpy())
-        for index, layer in enumerate(layers)
-        for kind in ("weight", "bias")
+        name: rounded(tensor) for name, tensor in linear_tensors(vae.encoder, "encoder").items()
     }
 
 
@@ -288,7 +285,7 @@ def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> He
     """Add the centre and the probe mixtures to a trained head."""
     candidates = probes_for(backbone.checkpoint)
     mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
-    # Static vectors may know no word of a probe; its mixture is then NaN.
+    # A probe without a word in the vocabulary of static vectors has a NaN mixture.
     known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
     spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
     tensors = {**head.tensors, "centre": head.centre_of(sample), "probes": mixtures[known]}

@@ -66,7 +66,7 @@ def describe(
     cache: VectorCache,
     columns: Sequence[str] = (),
     backbone: str | None = None,
-    tell: Callable[[str], None] = lambda message: None,
+    notify: Callable[[str], None] = lambda message: None,
 ) -> None:
     """Write the meanings of a finished head's classes into its directory."""
     head = Head.load(directory)
@@ -80,11 +80,15 @@ def describe(
         recipe = Recipe(**head.spec.recipe)
         corpus = prepare(read(files, columns), Path(temporary), recipe.max_sentences)
         loaded = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
-        if corpus.sentences != (trained := head.spec.training.get("sentences")):
-            tell(f"Note: it was trained on {trained:,.0f} sentences, not {corpus.sentences:,}.")
+        trained = head.spec.training.get("sentences")
+        if trained is not None and trained != corpus.sentences:
+            notify(
+                f"Note: the head was trained on {trained:,.0f} sentences; "
+                f"this corpus has {corpus.sentences:,}."
+            )
         latents = meanings(head, EncodedCorpus(loaded, corpus, cache), recipe)
     write(latents, str(head.spec.sha256), directory)
-    tell(f"Wrote {directory / LATENTS}; export the head again to serve it.")
+    notify(f"Wrote {directory / LATENTS}; export the head again to serve it.")
 
 
 def _words(tokenizer: Tokenizer, sentences: Sequence[str], unknown: int | None) -> list[str | None]:

@@ -27,7 +27,7 @@ _MIN_INFORMATION = 0.05  # nats; a latent dim with less is not in use
 
 Figures = dict[str, float]
 Entry = dict[str, Any]  # a line of the log; not every entry has every figure
-Score = Callable[[TokenVAE], float]
+ScoreFunction = Callable[[TokenVAE], float]
 
 
 class Monitor:
@@ -39,7 +39,7 @@ class Monitor:
         steps: int,
         directory: Path | None,
         progress: bool,
-        score: Score | None = None,
+        score: ScoreFunction | None = None,
         events: Path | None = None,
     ) -> None:
         """Open the progress bar, the log in `directory` and the TensorBoard log in `events`.
@@ -90,7 +90,7 @@ class Monitor:
             self._warned = True
             message = f"Warning: the latent is collapsing. At step {step} {problem}"
             tqdm.write(message, file=sys.stderr)
-        self._tokens, self._since = 0, time.perf_counter()  # leaves out the time spent here
+        self._tokens, self._since = 0, time.perf_counter()  # excludes the time spent logging
 
     def _dev_score(self, step: int, vae: TokenVAE) -> Entry:
         """The dev score, in the first entry of each tenth of the run and in the last."""
@@ -114,7 +114,7 @@ class Monitor:
                 self._tensorboard.add_histogram(name, np.array(value), entry["step"])
             elif name != "step" and value is not None:
                 self._tensorboard.add_scalar(name, value, entry["step"])
-        self._tensorboard.flush()  # someone may be watching
+        self._tensorboard.flush()  # so that a running TensorBoard shows it
 
 
 def require_tensorboard() -> None:

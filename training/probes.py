@@ -26,7 +26,7 @@ PROBES: tuple[str, ...] = (
 
 
 def probes_for(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The probes; for word vectors, of any language, also rows of their first words."""
+    """`PROBES`; for word vectors, which may lack English words, also groups of their own words."""
     if not checkpoint.is_static:
         return PROBES
     tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint.tokenizer))

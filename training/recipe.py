@@ -49,7 +49,7 @@ class Recipe(BaseModel):
     )
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps used for warm-up.")
     beta_schedule: Literal["linear", "cyclical", "constant"] = Field(
-        "linear", description="Schedule of the KL weight from 0 to 1."
+        "linear", description="Schedule of the KL weight: from 0 to 1, or constant at 1."
     )
     free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, without penalty.")
     seed: int = Field(0, ge=0, description="Random seed.")

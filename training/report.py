@@ -37,7 +37,7 @@ tr > :first-child { padding-left: 0; text-align: left; }
 th { font-weight: 500; }
 .tables { display: flex; flex-wrap: wrap; gap: 1rem 3rem; }
 """
-# The page loads nothing and runs nothing, whatever a name contains.
+# No scripts and no requests, whatever a name in the page contains.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 _NOT_EVALUATED = "<p>Not evaluated: pass <code>--dev</code> to score a head on rated pairs.</p>"

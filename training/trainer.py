@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from model_store import LatteMixError
-from training.checkpoint import Run
+from training.checkpoint import TrainingCheckpoint
 from training.device import autocast, device
 from training.interrupt import Interrupted, uninterrupted
-from training.monitor import Figures, Monitor, Score
+from training.monitor import Figures, Monitor, ScoreFunction
 from training.recipe import Recipe
 from training.vae import MODELS, Loss, TokenVAE, negative_elbo
 
@@ -22,9 +22,9 @@ def train(
     hidden_size: int,
     recipe: Recipe,
     steps: int,
-    run: Run | None = None,
+    run: TrainingCheckpoint | None = None,
     progress: bool = True,
-    score: Score | None = None,
+    score: ScoreFunction | None = None,
     events: Path | None = None,
 ) -> tuple[TokenVAE, Figures]:
     """Fit a VAE to normalised token vectors; resuming does not change the result.
@@ -47,22 +47,25 @@ def train(
     adam = torch.optim.Adam(vae.parameters())
     start = done = run.restore(vae, adam) if run else 0
     monitor = Monitor(start, steps, run.directory if run else None, progress, score, events)
+    update: tuple[Tensor, Loss] | None = None
     try:
         for step in range(start, steps):
             tokens = batch(step).to(target, torch.float32)  # [T, H]
-            if not len(tokens):
-                continue  # static vectors know no word of these sentences
             with uninterrupted():
                 beta = BETA[recipe.beta_schedule](step, steps)
                 for group in adam.param_groups:
                     group["lr"] = learning_rate(recipe, step, steps)
-                code, loss = _update(vae, adam, tokens, recipe, step, beta)
+                # No tokens: no word of the batch is in the vocabulary of static vectors. The step
+                # is logged with the figures of the last update, so that the log is complete.
+                if len(tokens):
+                    update = _update(vae, adam, tokens, recipe, step, beta)
                 done = step + 1
-                monitor.step(step, vae, code, loss, beta)
-                if run and (done % run.every == 0 or done == steps):
+                if update:
+                    monitor.step(step, vae, *update, beta)
+                if run and adam.state and (done % run.every == 0 or done == steps):
                     run.save(done, vae, adam)
     except Interrupted:
-        if run and done > start:
+        if run and adam.state and done > start:
             run.save(done, vae, adam)
         raise
     finally:

@@ -4,7 +4,9 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from training.recipe import Recipe
@@ -98,6 +100,16 @@ MODELS: dict[str, type[TokenVAE]] = {
     "normal": NormalVAE,
     "autoencoder": Autoencoder,
 }
+
+
+def linear_tensors(network: nn.Sequential, name: str) -> dict[str, NDArray[np.float32]]:
+    """Weights and biases of the linear layers, by their names in a head."""
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    return {
+        f"{name}.{index}.{kind}": getattr(layer, kind).detach().cpu().numpy()
+        for index, layer in enumerate(layers)
+        for kind in ("weight", "bias")
+    }
 
 
 def mlp(widths: list[int]) -> nn.Sequential:

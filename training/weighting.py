@@ -15,6 +15,7 @@ from lattemix.tokenization import Tokenizer
 from model_store import LatteMixError
 from training.corpus import Corpus
 from training.trainer import linear_warmup_decay
+from training.vae import linear_tensors
 
 SIF = 1e-3  # the `a` of a / (a + p(w))
 
@@ -82,12 +83,7 @@ def learned_weights(
         adam.zero_grad()
         loss.backward()
         adam.step()
-    layers = [layer for layer in weigher if isinstance(layer, nn.Linear)]
-    return {
-        f"weigher.{index}.{kind}": getattr(layer, kind).detach().numpy()
-        for index, layer in enumerate(layers)
-        for kind in ("weight", "bias")
-    }
+    return linear_tensors(weigher, "weigher")
 
 
 def check_learnable(checkpoint: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""A freely licensed corpus of every subject: WordNet's definitions and examples.
+"""A freely licensed general-domain corpus: WordNet's definitions and examples.
 
 `python -m training.wordnet /usr/share/wordnet > wordnet.txt` writes the corpus of the default head.
 """
@@ -20,7 +20,9 @@ def sentences(directory: Path) -> Iterator[str]:
     """
     files = sorted(directory.glob("data.*"))
     if not files:
-        raise LatteMixError(f"{directory} holds no WordNet: it has no data.noun and the like.")
+        raise LatteMixError(
+            f"{directory} is not a WordNet directory: it has no data.* files, such as data.noun."
+        )
     for file in files:
         for line in file.read_text(encoding="latin-1").splitlines():
             _, bar, gloss = line.partition(" | ")
@@ -32,8 +34,10 @@ def sentences(directory: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m training.wordnet DIRECTORY > FILE")
     try:
         for sentence in sentences(Path(sys.argv[1])):
             print(sentence)
-    except (IndexError, LatteMixError) as error:
-        sys.exit(f"usage: python -m training.wordnet DIRECTORY > FILE ({error})")
+    except LatteMixError as error:
+        sys.exit(str(error))

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.contestants import Contestants
 from benchmarks.in_process import timed
 from benchmarks.report import Table, ratio_cell, spread_cell, workload_names
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
+from benchmarks.systems import Systems
 from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
@@ -67,7 +67,7 @@ def kernels(metric: Metric, a: Mixtures, b: Mixtures) -> dict[str, tuple[Kernel,
     }
 
 
-def run(plan: Plan, contestants: Contestants) -> Series:
+def run(plan: Plan, systems: Systems) -> Series:
     """Measure kernel by kernel; quick: only JS."""
     a, b = mixtures(0), mixtures(1)
     series: Series = {}

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 
 from benchmarks import texts
-from benchmarks.contestants import PRECISIONS, Contestants, Service
-from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell
+from benchmarks.report import Table, ratio_cell, spread_cell, system_names
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
+from benchmarks.systems import PRECISIONS, Service, Systems
 from model_store import Precision
 
 PERCENTILES = (50, 95, 99)
@@ -15,14 +15,14 @@ PERCENTILES = (50, 95, 99)
 SHARES = {1: 0.3, 8: 0.7, 64: 1.5}
 
 
-def run(plan: Plan, contestants: Contestants) -> Series:
+def run(plan: Plan, systems: Systems) -> Series:
     """Measure servers with every number of clients, and plain calls."""
     measurements: dict[str, Measurement] = {}
     for precision in PRECISIONS:
         count = round(plan.sentences() * SHARES[1])
         name = f"{workload_name(1)}/ONNX Runtime {precision}"
-        measurements[name] = partial(_calls, contestants, precision, count)
-    for name, service in contestants.services().items():
+        measurements[name] = partial(_calls, systems, precision, count)
+    for name, service in systems.services().items():
         for clients, share in SHARES.items():
             # infinity is several times slower
             count = round(plan.sentences() * share / (3 if name == "infinity" else 1))
@@ -50,9 +50,9 @@ def _requests(service: Service, clients: int, count: int, number: int) -> Figure
     }
 
 
-def _calls(contestants: Contestants, precision: Precision, count: int, number: int) -> Figures:
+def _calls(systems: Systems, precision: Precision, count: int, number: int) -> Figures:
     sentences = texts.sentences(f"1 clients {number}", count)
-    seconds = np.array(contestants.onnx_runtime(precision).call("call_seconds", sentences))
+    seconds = np.array(systems.onnx_runtime(precision).call("call_seconds", sentences))
     percentiles = {f"p{p} ms": float(np.percentile(seconds, p)) * 1000 for p in PERCENTILES}
     return {"rate": count / seconds.sum(), **percentiles}
 
@@ -65,7 +65,7 @@ def tables(series: Series) -> list[Table]:
 def _table(series: Series, clients: int) -> Table:
     workload = workload_name(clients)
     rows = []
-    for name in contestant_names(series, workload, "rate"):
+    for name in system_names(series, workload, "rate"):
         key, precision = f"{workload}/{name}", name.split()[-1]
         plain_call = f"{workload}/ONNX Runtime {precision}/p50 ms"
         rows.append(

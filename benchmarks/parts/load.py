@@ -1,16 +1,16 @@
 """Latency and goodput of single sentences that arrive at random, below and above capacity.
 
-Capacity is the throughput of 64 closed-loop clients just before. Latency counts from the time at
-which a request was due, so a generator that falls behind hides nothing. Above capacity the queue
-fills up first; figures count from the first 429 on.
+Capacity is the throughput of 64 closed-loop clients just before. Latency counts from the scheduled
+send time, which avoids coordinated omission. Above capacity the queue fills up first; figures count
+from the first 429 on.
 """
 
 from benchmarks import texts
-from benchmarks.contestants import Contestants
 from benchmarks.load_generator import TOO_MANY_REQUESTS, Responses
 from benchmarks.parts.latency import PERCENTILES
 from benchmarks.report import Table, ratio_cell, spread_cell
 from benchmarks.rounds import Figures, Plan, Series, record
+from benchmarks.systems import Systems
 from benchmarks.traffic import embed, poisson_arrivals
 
 LOADS = (10, 50, 80, 120)  # percent of the capacity
@@ -22,10 +22,10 @@ _CAPACITY_SECONDS, _LOAD_SECONDS = 6.0, 15.0
 _OVERLOAD_SECONDS = 40.0  # fixed: the queue has to fill up
 
 
-def run(plan: Plan, contestants: Contestants) -> Series:
+def run(plan: Plan, systems: Systems) -> Series:
     """Measure the capacity and every load in each round."""
     series: Series = {}
-    server, scale = contestants.server("int8"), plan.seconds / 2.0
+    server, scale = systems.server("int8"), plan.seconds / 2.0
     for number in range(plan.few_rounds):
         heading = f"round {number + 1}"
         count = round(600 * _CAPACITY_SECONDS * scale)

@@ -2,11 +2,11 @@
 
 import time
 
-from benchmarks.contestants import Contestants, serve
 from benchmarks.load_generator import TOO_MANY_REQUESTS
 from benchmarks.processes import Server
 from benchmarks.report import Table, spread_cell
 from benchmarks.rounds import Plan, Series
+from benchmarks.systems import Systems, serve
 from benchmarks.traffic import mixed_requests
 
 SERVER = "server int8"
@@ -17,7 +17,7 @@ _CHUNK = 5000  # requests prepared at a time
 _SETTLE_SECONDS = 2.0
 
 
-def run(plan: Plan, contestants: Contestants) -> Series:
+def run(plan: Plan, systems: Systems) -> Series:
     """Start the server a few times; send requests to the last one."""
     starts: list[float] = []
     for _ in range(STARTS - 1):

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import texts
-from benchmarks.contestants import MISSING, PRECISIONS, Contestants, Service
 from benchmarks.load_generator import Responses
 from benchmarks.processes import Worker
-from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell, workload_names
+from benchmarks.report import Table, ratio_cell, spread_cell, system_names, workload_names
 from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
+from benchmarks.systems import MISSING, PRECISIONS, Service, Systems
 from benchmarks.texts import Lengths
 from benchmarks.traffic import chunks
 
@@ -18,40 +18,38 @@ PAIR_CLIENTS = 32  # where a request is one pair
 DrawLengths = Callable[[str], Lengths]  # takes a seed
 
 
-def run(plan: Plan, contestants: Contestants) -> Series:
-    """Measure all contestants on bulk and mixed lengths, and servers on pairs; quick: bulk only."""
+def run(plan: Plan, systems: Systems) -> Series:
+    """Measure all systems on bulk and mixed lengths, and servers on pairs; quick: bulk only."""
     bulk = partial(texts.sts_lengths, count=plan.sentences())
-    series = run_rounds(_measurements(contestants, "bulk", bulk), plan.rounds)
+    series = run_rounds(_measurements(systems, "bulk", bulk), plan.rounds)
     if plan.quick:
         return series
     mixed = partial(texts.mixed_lengths, count=plan.sentences(tokens=57))
-    series |= run_rounds(_measurements(contestants, "mixed lengths", mixed), plan.few_rounds)
+    series |= run_rounds(_measurements(systems, "mixed lengths", mixed), plan.few_rounds)
     for size, clients in ((1, PAIR_CLIENTS), (TEXTS, CLIENTS)):
         pairs: dict[str, Measurement] = {
             f"pairs, {size} per request/{name}": partial(
                 _pairs, service, plan.sentences(), size, clients
             )
-            for name, service in contestants.services().items()
+            for name, service in systems.services().items()
         }
         series |= run_rounds(pairs, plan.few_rounds)
     return series
 
 
-def _measurements(
-    contestants: Contestants, workload: str, draw: DrawLengths
-) -> dict[str, Measurement]:
-    """One measurement per contestant, on sentences of the same lengths."""
+def _measurements(systems: Systems, workload: str, draw: DrawLengths) -> dict[str, Measurement]:
+    """One measurement per system, on sentences of the same lengths."""
     measurements: dict[str, Measurement] = {}
     for precision in PRECISIONS:
-        engine = partial(contestants.engine, precision)
-        measurements[f"engine {precision}"] = partial(_encode, draw, engine)
-        plain = partial(contestants.onnx_runtime, precision)
+        library = partial(systems.library, precision)
+        measurements[f"library {precision}"] = partial(_encode, draw, library)
+        plain = partial(systems.onnx_runtime, precision)
         measurements[f"ONNX Runtime {precision}"] = partial(_encode, draw, plain)
     if "sentence-transformers" not in MISSING:
         measurements["sentence-transformers"] = partial(
-            _encode, draw, lambda: contestants.sentence_transformers
+            _encode, draw, lambda: systems.sentence_transformers
         )
-    for name, service in contestants.services(json=True).items():
+    for name, service in systems.services(json=True).items():
         measurements[name] = partial(_request, service, draw, name)
     return {f"{workload}/{name}": each for name, each in measurements.items()}
 
@@ -63,7 +61,7 @@ def _encode(draw: DrawLengths, start: Callable[[], Worker], number: int) -> Figu
 
 
 def _request(service: Service, draw: DrawLengths, name: str, number: int) -> Figures:
-    """The same lengths in requests; the words differ by contestant, since servers cache."""
+    """The same lengths in requests; the words differ by system, since servers cache."""
     sentences = texts.write(draw(f"bulk {number}"), f"{name} {number}")
     requests = [service.embed(chunk) for chunk in chunks(sentences, TEXTS)]
     return _figures(len(sentences), service.start().closed_loop(requests, CLIENTS).check())
@@ -95,7 +93,7 @@ def _table(series: Series, workload: str) -> Table:
             ratio_cell(series, f"{workload}/{name}/rate", f"{workload}/{peer}/rate"),
             spread_cell(series, f"{workload}/{name}/client cpu ms", ".2f"),
         ]
-        for name in contestant_names(series, workload, "rate")
+        for name in system_names(series, workload, "rate")
     ]
     columns = ["", f"{unit}/s", f"÷ {peer}", "client CPU, ms per request"]
     return Table(f"Throughput, {workload}", columns, rows)

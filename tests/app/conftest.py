@@ -3,20 +3,23 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from app.run import Server, _bind, _listen
 from app.server import create_app
 from app.settings import Settings
-from lattemix import cli
 from model_store import Store
 
+PATIENCE = 30  # seconds; only a hang takes so long
 LATTEMIX = str(Path(sys.executable).parent / "lattemix")
 
 
@@ -54,19 +57,34 @@ def _url(process: subprocess.Popen[str], log: Path) -> str:
     raise AssertionError(f"The server did not start: {log.read_text()}")
 
 
+@contextmanager
+def serve_in_thread(settings: Settings) -> Iterator[tuple[Server, str]]:
+    """Run a server in a thread; yield it and its URL."""
+    listener = _bind(settings)
+    _listen(listener, settings)
+    server = Server(create_app(settings), settings)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def eventually(condition: Callable[[], Any]) -> Any:
+    """Return the first true value of the condition."""
+    end = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < end, "The condition never became true."
+        time.sleep(0.01)
+    return value
+
+
 def failure(response: httpx.Response) -> tuple[int, str, str]:
     """Status, type and message of an error response."""
     body = response.json()
     assert set(body) == {"error", "error_type"}
     return response.status_code, body["error_type"], body["error"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Run `lattemix` in this process; return its exit code, output and error output."""
-    sys.argv = ["lattemix", *arguments]
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    captured = capsys.readouterr()
-    if isinstance(stopped.value.code, str):  # sys.exit prints it
-        return 1, captured.out, stopped.value.code
-    return stopped.value.code or 0, captured.out, captured.err

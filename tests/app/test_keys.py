@@ -50,7 +50,7 @@ def from_file(tmp_path: Path) -> Callable[[bytes], Settings]:
     return settings
 
 
-def test_settings_without_keys_give_none() -> None:
+def test_no_keys_by_default() -> None:
     assert not Keys.load(Settings())
 
 
@@ -346,7 +346,7 @@ def test_rejects_with_429_above_the_key_rate(clock: Callable[[float], None]) -> 
     assert [get("first").status_code for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_invalid_keys_take_no_memory(clock: Callable[[float], None]) -> None:
+def test_invalid_keys_create_no_rate_limit_bucket(clock: Callable[[float], None]) -> None:
     app = RequireKey(PlainTextResponse("inside"), Keys(["first"]), rate=0.1)
     client = TestClient(app)
     for number in range(50):

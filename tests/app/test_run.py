@@ -6,8 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import httpx
 import numpy as np
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 
 from app import run
 from app.run import Server, _bind, _listen
-from app.server import create_app
 from app.settings import Settings
 from lattemix.tokenization import Tokens
 from model_store import LatteMixError, Store
-from tests.app.conftest import failure, serving
+from tests.app.conftest import failure, serve_in_thread, serving
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
@@ -85,24 +83,10 @@ def test_loses_no_accepted_request_at_sigterm(store: Store) -> None:
 
 def test_sigint_does_not_drain(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0, "drain_seconds": 60})
-    with server_thread(settings) as (server, url):
+    with serve_in_thread(settings) as (server, url):
         assert httpx.get(f"{url}/health").status_code == 200
         server.handle_exit(signal.SIGINT, None)
         assert server.should_exit
-
-
-@contextmanager
-def server_thread(settings: Settings) -> Iterator[tuple[Server, str]]:
-    """Run a server in a thread; yield it and its URL."""
-    app, listener = create_app(settings), _bind(settings)
-    _listen(listener, settings)
-    server = Server(app, settings)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
-    assert not thread.is_alive()
 
 
 async def blocked_request(
@@ -141,12 +125,12 @@ def test_response_to_an_earlier_request_closes_the_connection_while_draining(
         release.set()
         return await request
 
-    with server_thread(settings) as (server, url):
+    with serve_in_thread(settings) as (server, url):
         response = asyncio.run(scenario(server, url))
     assert (response.status_code, response.headers["connection"]) == (200, "close")
 
 
-def test_rejects_with_503_what_outlasts_the_grace_period(settings: Settings) -> None:
+def test_requests_beyond_the_grace_period_get_503(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0, "grace_seconds": 0})
     release = threading.Event()
 
@@ -155,7 +139,7 @@ def test_rejects_with_503_what_outlasts_the_grace_period(settings: Settings) -> 
         server.handle_exit(signal.SIGINT, None)
         return await request
 
-    with server_thread(settings) as (server, url):
+    with serve_in_thread(settings) as (server, url):
         response = asyncio.run(scenario(server, url))
         release.set()
     assert failure(response)[:2] == (503, "Unhealthy")
@@ -163,7 +147,7 @@ def test_rejects_with_503_what_outlasts_the_grace_period(settings: Settings) -> 
 
 def test_incomplete_body_does_not_delay_the_shutdown(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0, "grace_seconds": 0})
-    with server_thread(settings) as (server, url):
+    with serve_in_thread(settings) as (server, url):
         assert httpx.get(f"{url}/health").status_code == 200
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         with socket.create_connection(address, timeout=10) as client:
@@ -198,7 +182,7 @@ def test_refuses_connections_until_the_model_is_loaded(
     assert errors == [errno.ECONNREFUSED]
 
 
-def test_names_a_port_taken_while_the_model_loaded(settings: Settings) -> None:
+def test_reports_port_taken_while_model_loads(settings: Settings) -> None:
     settings = settings.model_copy(update={"port": 0})
     with _bind(settings) as first:
         settings = settings.model_copy(update={"port": first.getsockname()[1]})

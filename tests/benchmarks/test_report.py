@@ -1,6 +1,6 @@
 """Tables of series."""
 
-from benchmarks.report import Table, contestant_names, ratio_cell, spread_cell, workload_names
+from benchmarks.report import Table, ratio_cell, spread_cell, system_names, workload_names
 
 SERIES = {"w/a/rate": [2.0, 6.0], "w/b/rate": [1.0, 2.0], "v/c/ms": [1.0]}
 
@@ -25,5 +25,5 @@ def test_cells_are_empty_without_values() -> None:
 
 def test_names_are_listed_in_order_of_measurement() -> None:
     assert workload_names(SERIES) == ["w", "v"]
-    assert contestant_names(SERIES, "w", "rate") == ["a", "b"]
-    assert contestant_names(SERIES, "w", "ms") == []
+    assert system_names(SERIES, "w", "rate") == ["a", "b"]
+    assert system_names(SERIES, "w", "ms") == []

@@ -66,7 +66,7 @@ def test_recovered_overload_passes() -> None:
 def test_reports_every_problem_of_an_overload() -> None:
     normal, overload = [interval(60, s200=9)], interval(900, 30_000, s200=9)
     assert find_overload_problems(normal, overload, [interval(70, s200=9, s429=2)]) == [
-        "No request was rejected: the load was no overload.",
+        "No request was rejected: the load was too low for an overload.",
         "An accepted request took 30.0 s.",
         "2 requests were rejected after the overload.",
         "p99 was 70 ms after the overload, at most 60 before.",

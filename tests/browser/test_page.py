@@ -54,7 +54,7 @@ def test_unrelated_sentences_are_not_near_duplicates(open_page, url: str) -> Non
         assert duplicates(page) == []
 
 
-def test_first_of_a_group_is_similar_to_all_of_it(open_page, url: str) -> None:
+def test_group_members_are_similar_to_the_first(open_page, url: str) -> None:
     lines = [
         f"{a} {b} {c}" for a in ("red", "blue") for b in ("dog", "cat") for c in ("runs", "ran")
     ]

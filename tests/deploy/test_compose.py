@@ -91,7 +91,7 @@ def test_api_can_serve_the_images_models_and_trained_ones() -> None:
     assert "store:/store" in SERVICES["train"]["volumes"]
 
 
-def test_keys_file_is_used_only_if_it_is_named() -> None:
+def test_keys_file_is_set_only_with_lattemix_keys() -> None:
     api = SERVICES["api"]
     # Without a colon: if LATTEMIX_KEYS is set but empty, the service rejects the empty file.
     assert api["environment"]["LATTEMIX_API_KEYS_FILE"] == "${LATTEMIX_KEYS+/run/secrets/keys}"

@@ -71,9 +71,9 @@ POD = DEPLOYMENT["template"]["spec"]
 def test_resources_match_the_schema_of_kubernetes() -> None:
     resources = list(check.resources())
     assert len(resources) == 8
-    assert not any(check.invalid(*resource) for resource in resources)
+    assert not any(check.is_invalid(*resource) for resource in resources)
     (_, broken), *_ = resources
-    assert check.invalid("broken", broken | {"specs": {}}), "unknown fields are rejected"
+    assert check.is_invalid("broken", broken | {"specs": {}}), "unknown fields are rejected"
 
 
 def test_every_file_is_referenced_and_every_reference_exists() -> None:
@@ -263,5 +263,5 @@ def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None
     command = ["kustomize", "build", str(tmp_path / "overlays" / overlay)]
     built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     resources = list(yaml.safe_load_all(built))
-    assert not any(check.invalid(overlay, resource) for resource in resources)
+    assert not any(check.is_invalid(overlay, resource) for resource in resources)
     assert not any("replicas" in resource.get("spec", {}) for resource in resources)

@@ -199,7 +199,7 @@ def test_alert_has_severity_summary_description_and_test(name: str) -> None:
     assert f'alertname="{name}"' in text("alerts_test.yml")  # fires in a test
 
 
-def test_failures_are_errors_without_the_clients_fault() -> None:
+def test_error_alert_counts_server_errors_only() -> None:
     (failed,) = re.findall(r'status=~"(.+?)"', ALERTS["LattemixErrors"]["expr"])
     types = {name for name, kind in ERRORS.items() if re.fullmatch(failed, str(kind.status))}
     assert types == {"Backend", "Internal", "Unhealthy", "Timeout"}

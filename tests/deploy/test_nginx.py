@@ -219,7 +219,7 @@ def test_accepts_the_same_request_ids_as_the_service() -> None:
     assert pattern.encode() == _REQUEST_ID.pattern
 
 
-def test_an_address_can_hold_a_quarter_of_the_connections() -> None:
+def test_limits_connections_per_address_to_a_quarter() -> None:
     zone, limit = directive("limit_conn").split()
     assert f"zone={zone}:" in directive("limit_conn_zone")
     workers, connections = directive("worker_processes"), directive("worker_connections")

@@ -12,7 +12,7 @@ from app.server import create_app
 from app.settings import Settings
 from lattemix.client import Client
 from model_store import Store
-from tests.app.conftest import run
+from tests.lattemix.conftest import run
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
 
@@ -75,7 +75,10 @@ def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) 
         (["rank", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["explain", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["similarity", "a", "b", "--url", "http://HOST:PORT"], "http://HOST:PORT does not answer"),
-        (["rank", "a", "b", "--url", "http://x", "--model", "tiny"], "--url cannot be combined with --model or --store"),
+        (
+            ["rank", "a", "b", "--url", "http://x", "--model", "tiny"],
+            "--url cannot be combined with --model or --store",
+        ),
         (["embed"], "Give sentences, or --file."),
         (["embed", "a", "--file", "x.txt"], "Give sentences, or --file."),
         (["embed", "a", "--format", "dense", "--out", "x.csv"], "--format dense: .csv holds flat."),

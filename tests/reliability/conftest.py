@@ -1,23 +1,15 @@
-"""Servers in a thread, raw HTTP requests and metrics, for the reliability tests."""
+"""Raw HTTP requests and metrics, for the reliability tests."""
 
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.run import Server, _bind, _listen
-from app.server import create_app
 from app.settings import Settings
 from model_store import Store
+from tests.app.conftest import PATIENCE
 from tests.app.engine.conftest import engine, gated  # noqa: F401
-
-PATIENCE = 30  # seconds; only a hang takes so long
 
 PAIR = {"pairs": [["a dog is running outside", "the dog runs in the park"]]}
 
@@ -26,32 +18,6 @@ PAIR = {"pairs": [["a dog is running outside", "the dog runs in the park"]]}
 def open_settings(store: Store) -> Settings:
     """Settings of a server on a free port, without a drain."""
     return Settings(store=store.root, model="tiny", port=0, drain_seconds=0)
-
-
-@contextmanager
-def serve_in_thread(settings: Settings) -> Iterator[tuple[Server, str]]:
-    """Run a server in a thread; yield it and its URL."""
-    listener = _bind(settings)
-    _listen(listener, settings)
-    server = Server(create_app(settings), settings)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        eventually(lambda: server.started)
-        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-    assert not thread.is_alive()
-
-
-def eventually(condition: Callable[[], Any]) -> Any:
-    """Return the first true value of the condition."""
-    end = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < end, "The condition never became true."
-        time.sleep(0.01)
-    return value
 
 
 class MetricValues(dict[tuple[str, ...], float]):

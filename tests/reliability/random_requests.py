@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 TOLERANCE = 1e-5
 JSON, NPY = "application/json", "application/x-npy"

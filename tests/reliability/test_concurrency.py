@@ -10,8 +10,8 @@ import httpx
 
 from app.settings import Settings
 from model_store import Store
-from tests.app.conftest import serving
-from tests.reliability.conftest import PATIENCE, eventually, metric_values, raw_post
+from tests.app.conftest import PATIENCE, eventually, serving
+from tests.reliability.conftest import metric_values, raw_post
 from tests.reliability.random_requests import ApiRequest, random_requests, same
 from tests.transport import AppTransport
 

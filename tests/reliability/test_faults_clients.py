@@ -15,15 +15,8 @@ from numpy.typing import NDArray
 from app.run import Server
 from app.settings import Settings
 from lattemix.tokenization import Tokens
-from tests.reliability.conftest import (
-    PATIENCE,
-    connect,
-    eventually,
-    metric_values,
-    post_similarity,
-    raw_post,
-    serve_in_thread,
-)
+from tests.app.conftest import PATIENCE, eventually, serve_in_thread
+from tests.reliability.conftest import connect, metric_values, post_similarity, raw_post
 
 TIMEOUT = 0.5  # seconds
 LARGE = 32_000_000  # bytes: more than the system's socket buffers hold

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from app.settings import Settings
-from tests.reliability.conftest import PATIENCE, metric_values, post_similarity, serve_in_thread
+from tests.app.conftest import PATIENCE, serve_in_thread
+from tests.reliability.conftest import metric_values, post_similarity
 
 HOURS = 5 * 3600
 

@@ -12,15 +12,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from app.settings import Settings
 from model_store import Store
-from tests.app.conftest import failure, serving
-from tests.reliability.conftest import (
-    PATIENCE,
-    connect,
-    metric_values,
-    post_similarity,
-    raw_post,
-    serve_in_thread,
-)
+from tests.app.conftest import PATIENCE, failure, serve_in_thread, serving
+from tests.reliability.conftest import connect, metric_values, post_similarity, raw_post
 from tests.reliability.test_faults_model import PanicError
 
 FREE = 16_000_000  # bytes left to the process: enough for a few sentences, not for a large body

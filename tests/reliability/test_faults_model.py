@@ -16,10 +16,10 @@ from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError
 from lattemix.tokenization import Side, Tokens
 from model_store import Artifact
-from tests.app.conftest import failure
+from tests.app.conftest import PATIENCE, failure, serve_in_thread
 from tests.app.engine.conftest import Batch, Gated, held, run, trace, until
 from tests.app.test_run import blocked_request
-from tests.reliability.conftest import PATIENCE, post_similarity, serve_in_thread
+from tests.reliability.conftest import post_similarity
 
 
 class PanicError(BaseException):

@@ -16,9 +16,9 @@ import pytest
 
 from model_store import Store
 from model_store.manifest import CENTRE, file_record
-from tests.app.conftest import LATTEMIX, serving
-from tests.conftest import SENTENCES
-from tests.reliability.conftest import PATIENCE, connect, eventually, metric_values, post_similarity
+from tests.app.conftest import LATTEMIX, PATIENCE, eventually, serving
+from tests.reliability.conftest import connect, metric_values, post_similarity
+from tests.tiny import SENTENCES
 
 
 def test_restarts_on_the_same_port_after_sigkill(store: Store) -> None:

@@ -76,13 +76,15 @@ def check_manifest(root: Path, original: Path, content: bytes) -> None:
 
 
 @given(edits=byte_edits)
-def test_manifest_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_manifest_with_damaged_bytes_is_rejected_or_valid(
+    scratch: Path, artifact: Artifact, edits: list[Edit]
+) -> None:
     content = (artifact.path / "manifest.json").read_bytes()
     check_manifest(scratch, artifact.path, damage(content, edits))
 
 
 @given(edits=json_edits)
-def test_manifest_with_damaged_values(
+def test_manifest_with_damaged_values_is_rejected_or_valid(
     scratch: Path, artifact: Artifact, edits: list[JsonEdit]
 ) -> None:
     manifest = json.loads((artifact.path / "manifest.json").read_bytes())
@@ -98,14 +100,16 @@ def check_latents(path: Path, head: str, content: bytes) -> None:
 
 
 @given(edits=byte_edits)
-def test_latents_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_latents_with_damaged_bytes_are_rejected_or_valid(
+    scratch: Path, artifact: Artifact, edits: list[Edit]
+) -> None:
     content = (artifact.path / "latents.json").read_bytes()
     head = artifact.manifest.head.sha256
     check_latents(scratch.parent / "latents.json", head, damage(content, edits))
 
 
 @given(edits=json_edits)
-def test_latents_with_damaged_values(
+def test_latents_with_damaged_values_are_rejected_or_valid(
     scratch: Path, artifact: Artifact, edits: list[JsonEdit]
 ) -> None:
     value = json.loads((artifact.path / "latents.json").read_bytes())
@@ -142,19 +146,23 @@ def altered(full_head: Path, name: str, content: bytes, with_digest: bool = Fals
 
 
 @given(edits=byte_edits)
-def test_head_description_with_damaged_bytes(full_head: Path, edits: list[Edit]) -> None:
+def test_head_description_with_damaged_bytes_is_rejected_or_valid(
+    full_head: Path, edits: list[Edit]
+) -> None:
     content = (full_head / "head.json").read_bytes()
     check_head(altered(full_head, "head.json", damage(content, edits)))
 
 
 @given(edits=json_edits)
-def test_head_description_with_damaged_values(full_head: Path, edits: list[JsonEdit]) -> None:
+def test_head_description_with_damaged_values_is_rejected_or_valid(
+    full_head: Path, edits: list[JsonEdit]
+) -> None:
     spec = json.loads((full_head / "head.json").read_bytes())
     check_head(altered(full_head, "head.json", as_bytes(rebuild(spec, edits))))
 
 
 @given(edits=byte_edits, with_digest=st.booleans())
-def test_head_tensors_with_damaged_bytes(
+def test_head_tensors_with_damaged_bytes_are_rejected_or_valid(
     full_head: Path, edits: list[Edit], with_digest: bool
 ) -> None:
     content = (full_head / "head.safetensors").read_bytes()
@@ -168,7 +176,9 @@ def test_head_tensors_with_damaged_bytes(
 
 
 @given(edits=json_edits)
-def test_head_tensors_with_a_damaged_header(full_head: Path, edits: list[JsonEdit]) -> None:
+def test_head_tensors_with_a_damaged_header_are_rejected_or_valid(
+    full_head: Path, edits: list[JsonEdit]
+) -> None:
     content = (full_head / "head.safetensors").read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = as_bytes(rebuild(json.loads(content[8 : 8 + size]), edits))
@@ -177,7 +187,9 @@ def test_head_tensors_with_a_damaged_header(full_head: Path, edits: list[JsonEdi
 
 
 @given(edits=byte_edits)
-def test_array_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_array_with_damaged_bytes_is_rejected_or_valid(
+    scratch: Path, artifact: Artifact, edits: list[Edit]
+) -> None:
     path = scratch.parent / "centre.npy"
     path.write_bytes(damage((artifact.path / "centre.npy").read_bytes(), edits))
     with suppress(ArtifactError):
@@ -195,12 +207,14 @@ def check_tokenizer(path: Path, content: bytes) -> None:
 
 
 @given(edits=byte_edits)
-def test_tokenizer_with_damaged_bytes(scratch: Path, artifact: Artifact, edits: list[Edit]) -> None:
+def test_tokenizer_with_damaged_bytes_is_rejected_or_valid(
+    scratch: Path, artifact: Artifact, edits: list[Edit]
+) -> None:
     check_tokenizer(scratch.parent / "t.json", damage(artifact.tokenizer.read_bytes(), edits))
 
 
 @given(edits=json_edits)
-def test_tokenizer_with_damaged_values(
+def test_tokenizer_with_damaged_values_is_rejected_or_valid(
     scratch: Path, artifact: Artifact, edits: list[JsonEdit]
 ) -> None:
     definition = json.loads(artifact.tokenizer.read_bytes())

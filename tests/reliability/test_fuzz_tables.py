@@ -50,14 +50,18 @@ def check(path: Path, row_format: RowFormat) -> None:
 
 @pytest.mark.parametrize("kind", CONTENTS)
 @given(edits=byte_edits, row_format=formats)
-def test_damaged_bytes(folder: Path, kind: str, edits: list[Edit], row_format: RowFormat) -> None:
+def test_damaged_bytes_give_valid_rows_or_an_error(
+    folder: Path, kind: str, edits: list[Edit], row_format: RowFormat
+) -> None:
     path = folder / f"bytes{kind}"
     path.write_bytes(damage(CONTENTS[kind], edits))
     check(path, row_format)
 
 
 @given(values=st.lists(json_values, max_size=4), row_format=formats)
-def test_arbitrary_json_lines(folder: Path, values: list[object], row_format: RowFormat) -> None:
+def test_arbitrary_json_lines_give_valid_rows_or_an_error(
+    folder: Path, values: list[object], row_format: RowFormat
+) -> None:
     path = folder / "values.jsonl"
     path.write_bytes(b"\n".join(map(as_bytes, values)))
     check(path, row_format)
@@ -101,7 +105,7 @@ names = st.sampled_from(["a", "b", "A", " a", "a.b", "text", "sentence", "n", ""
     row_format=formats,
     group=st.integers(1, 3),
 )
-def test_arbitrary_parquet_columns(
+def test_arbitrary_parquet_columns_give_valid_rows_or_an_error(
     folder: Path, columns: list[tuple[str, str]], row_format: RowFormat, group: int
 ) -> None:
     path = folder / "columns.parquet"

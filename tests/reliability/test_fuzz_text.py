@@ -14,7 +14,7 @@ from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TextError
 from lattemix.explain import words
 from lattemix.tokenization import Side, Tokenizer, slices
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 LIMIT = 12
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

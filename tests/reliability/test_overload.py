@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from app.settings import Settings
 from lattemix.session import Session
-from tests.app.conftest import failure
-from tests.conftest import SENTENCES
-from tests.reliability.conftest import PATIENCE, metric_values, post_similarity, serve_in_thread
+from tests.app.conftest import PATIENCE, failure, serve_in_thread
+from tests.reliability.conftest import metric_values, post_similarity
 from tests.reliability.random_requests import ApiRequest, random_requests, same
 from tests.reliability.test_concurrency import send_one_by_one
+from tests.tiny import SENTENCES
 
 CLIENTS, REQUESTS_PER_CLIENT = 60, 3
 SECONDS_PER_TOKEN = 2e-4  # added to the model's own

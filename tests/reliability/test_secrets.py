@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from model_store import Store
-from tests.app.conftest import LATTEMIX
-from tests.reliability.conftest import PATIENCE, connect, eventually, raw_post
+from tests.app.conftest import LATTEMIX, PATIENCE, eventually
+from tests.reliability.conftest import connect, raw_post
 from tests.reliability.random_requests import JSON, NPY
 
 KEY, INVALID_KEY = "k3y-valid", "k3y-invalid"

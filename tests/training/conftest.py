@@ -1,4 +1,4 @@
-"""The tiny corpus encoded by transformers, and `lattemix-train train` on it in this process."""
+"""The tiny corpus encoded, `lattemix-train` in this process, and a VAE on random vectors."""
 
 import sys
 from collections.abc import Callable
@@ -12,13 +12,18 @@ from tests.tiny import RECIPE, SENTENCES
 from training import cli
 from training.backbones import load
 from training.cache import VectorCache
+from training.checkpoint import TrainingCheckpoint
 from training.corpus import Corpus, prepare
 from training.encoding import EncodedCorpus
 from training.recipe import Recipe
+from training.trainer import train
 
 torch.set_num_threads(1)  # a second thread only costs time with models this small
 
 Run = Callable[..., object]
+
+TOKENS = torch.randn(2000, 8, generator=torch.Generator().manual_seed(1))
+SMALL = {"latent_dims": 8, "classes": 4, "learning_rate": 1e-2, "steps": 50}
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +86,18 @@ def dev(tmp_path: Path) -> Path:
     path = tmp_path / "sts-dev.csv"
     path.write_text("\n".join(rows))
     return path
+
+
+def batch(step: int) -> torch.Tensor:
+    """Random token vectors [64, 8], determined by the step."""
+    return TOKENS[torch.randint(2000, (64,), generator=torch.Generator().manual_seed(step))]
+
+
+def fit(recipe: Recipe, run: TrainingCheckpoint | None = None, steps: int | None = None):
+    """Train a VAE on `batch`; return it and its figures."""
+    return train(batch, 8, recipe, steps or recipe.steps, run, progress=False)
+
+
+def weights(vae: torch.nn.Module) -> bytes:
+    """All parameters as bytes."""
+    return b"".join(p.detach().numpy().tobytes() for p in vae.parameters())

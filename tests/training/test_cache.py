@@ -8,7 +8,7 @@ import pytest
 
 from lattemix.build.backbones import Checkpoint, TokenVectors
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.backbones import Advance, Backbone, load
 from training.cache import VectorCache
 
@@ -103,17 +103,6 @@ def test_rejects_vectors_that_are_not_finite(
     with pytest.raises(LatteMixError, match=r"not finite .* layer 2, first for 'a dog is running"):
         VectorCache(tmp_path).encode(counting, SENTENCES)
     assert not list(tmp_path.rglob("*.st"))
-
-
-def test_taking_and_joining_sentences(counting: Counting) -> None:
-    encoded = counting.encode(SENTENCES)
-    each, taken = list(encoded), list(encoded.take([4, 0]))
-    np.testing.assert_array_equal(taken[0], each[4])
-    np.testing.assert_array_equal(taken[1], each[0])
-    joined = TokenVectors.join([*encoded.chunks(3)])
-    np.testing.assert_array_equal(joined.vectors, encoded.vectors)
-    np.testing.assert_array_equal(joined.lengths, encoded.lengths)
-    assert len(encoded.take([])) == 0
 
 
 def test_prefetches_several_layers_in_one_pass(

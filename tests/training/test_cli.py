@@ -65,9 +65,9 @@ def test_names_the_recipe_of_an_invalid_setting(
     ("content", "message"),
     [
         (None, "Cannot read the corpus"),
-        ("", "holds no sentences"),
-        (" \n\n", "holds no sentences"),
-        ("one\none\n", "holds one sentence"),
+        ("", "has 0 distinct"),
+        (" \n\n", "has 0 distinct"),
+        ("one\none\n", "has 1 distinct"),
     ],
 )
 def test_rejects_missing_or_small_corpus_before_opening_the_backbone(
@@ -97,7 +97,8 @@ def test_checks_every_corpus_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"", "holds no sentences"), (b"one\n", "holds one sentence")]
+    ("content", "message"),
+    [(b"", "has 0 distinct"), (b"one\n", "has 1 distinct")],
 )
 def test_rejects_small_standard_input_before_loading_weights(
     run: Run,

@@ -23,7 +23,7 @@ def test_sentences_are_distinct_shuffled_and_in_shards(
     assert [len(corpus.shard(i)) for i in range(corpus.shards)] == [64] * 15 + [42]
     numbers = [int(s) for s in sentences if s.isdigit()]
     assert abs(np.corrcoef(numbers, range(1000))[0, 1]) < 0.1
-    assert corpus.head(100) == sentences[:100]
+    assert corpus.first(100) == sentences[:100]
     assert Corpus.open(tmp_path) == corpus
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
 
@@ -57,7 +57,11 @@ def test_does_not_open_an_incomplete_corpus(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lines", "message"),
-    [([], "holds no sentences"), (["\n", " "], "holds no sentences"), (["a", "a"], "one sentence")],
+    [
+        ([], "has 0 distinct"),
+        (["\n", " "], "has 0 distinct"),
+        (["a", "a"], "has 1 distinct"),
+    ],
 )
 def test_rejects_fewer_than_two_sentences(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(CorpusError, match=message):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lattemix.build.backbones import TokenVectors
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training import corpus as corpora
 from training.backbones import Backbone
 from training.cache import VectorCache

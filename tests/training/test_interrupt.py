@@ -12,10 +12,10 @@ import pytest
 
 from lattemix.build.head import Head
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from tests.training.conftest import Run, settings
 from tests.training.test_job import ROOT, head_bytes, log
-from training.checkpoint import Run as Checkpoints
+from training.checkpoint import TrainingCheckpoint
 from training.interrupt import Interrupted, interruptible, uninterrupted
 from training.monitor import Monitor
 from training.output import saved_step
@@ -135,7 +135,7 @@ def stopped(
 ) -> tuple[list[str], Path]:
     """Arguments of a job that failed at step 3 of 5, and its checkpoint of step 2."""
     arguments += ["--steps", "5", "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("training.job.Run", partial(Checkpoints, every=2))
+    monkeypatch.setattr("training.job.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
 
     def fail(self: Monitor, step: int, *rest: object) -> None:
         if step == 3:
@@ -160,7 +160,7 @@ def test_killed_run_resumes_to_the_same_head(
             shutil.copytree(complete, killed)  # what SIGKILL would leave
 
     with monkeypatch.context() as patched:
-        patched.setattr("training.job.Run", partial(Checkpoints, every=2))
+        patched.setattr("training.job.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
         patched.setattr(Monitor, "step", copying_step)
         assert run(*arguments, complete) == 0
     assert saved_step(killed) == 2
@@ -178,7 +178,7 @@ def test_resuming_with_another_corpus_is_rejected_and_keeps_the_checkpoint(
     saved = checkpoint.read_bytes()
     (tmp_path / "other.txt").write_text("\n".join([*SENTENCES, "one more"]))
     arguments[arguments.index("--corpus") + 1] = str(tmp_path / "other.txt")
-    assert "is of a run with another corpus (then" in str(run(*arguments))
+    assert "belongs to a run with different settings: corpus (then" in str(run(*arguments))
     assert checkpoint.read_bytes() == saved
     assert run(*arguments, "--restart") == 0
 

@@ -18,7 +18,7 @@ from lattemix.build.families import ExportError
 from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from model_store import Store
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from tests.training.conftest import Run, settings
 from training import cli
 from training.encoding import EncodedCorpus
@@ -275,5 +275,5 @@ def test_rejects_a_corpus_without_known_words(
 ) -> None:
     empty = encoded.backbone.encode(SENTENCES).take([])
     monkeypatch.setattr(EncodedCorpus, "shard", lambda *_: empty)
-    with pytest.raises(BackboneError, match="knows no word of the corpus"):
+    with pytest.raises(BackboneError, match="No word of the corpus is in the vocabulary"):
         make_head(encoded, recipe, "x", progress=False)

@@ -9,7 +9,7 @@ from lattemix.build.head import Head, HeadError
 from lattemix.tokenization import Tokenizer
 from model_store import ArtifactError, Store, latents
 from model_store.latents import LATENTS
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training import meanings as module
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus
@@ -79,7 +79,7 @@ def test_describe_writes_the_words_of_the_classes(
 ) -> None:
     head.save(tmp_path / "head")
     messages: list[str] = []
-    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), tell=messages.append)
+    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), notify=messages.append)
     assert messages == [f"Wrote {tmp_path / 'head' / LATENTS}; export the head again to serve it."]
     digest = Head.load(tmp_path / "head").spec.sha256
     written = latents.read(tmp_path / "head" / LATENTS, digest, 4, 5)
@@ -120,5 +120,14 @@ def test_describe_notes_another_corpus(
     (tmp_path / "other.txt").write_text("\n".join(SENTENCES[:5]))
     messages: list[str] = []
     other = [tmp_path / "other.txt"]
-    describe(tmp_path / "head", other, cache, backbone=str(backbone), tell=messages.append)
-    assert messages[0] == "Note: it was trained on 10 sentences, not 5."
+    describe(tmp_path / "head", other, cache, backbone=str(backbone), notify=messages.append)
+    assert messages[0] == "Note: the head was trained on 10 sentences; this corpus has 5."
+
+
+def test_describe_accepts_a_head_without_training_figures(
+    head: Head, corpus: Path, backbone: Path, cache: VectorCache, tmp_path: Path
+) -> None:
+    Head(head.spec.model_copy(update={"training": {}}), head.tensors).save(tmp_path / "head")
+    messages: list[str] = []
+    describe(tmp_path / "head", [corpus], cache, backbone=str(backbone), notify=messages.append)
+    assert len(messages) == 1

@@ -6,18 +6,14 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from training.checkpoint import Run
-from training.monitor import Entry, collapse, read_log
+from tests.training.conftest import SMALL, batch, fit
+from training.checkpoint import TrainingCheckpoint
+from training.monitor import Entry, collapse, latent_figures, read_log
 from training.recipe import Recipe
 from training.trainer import train
-from training.vae import TokenVAE
+from training.vae import CategoricalVAE, TokenVAE
 
-TOKENS = torch.randn(2000, 8, generator=torch.Generator().manual_seed(1))
-SMALL = {"latent_dims": 6, "classes": 4, "learning_rate": 1e-2, "steps": 200}
-
-
-def batch(step: int) -> torch.Tensor:
-    return TOKENS[torch.randint(2000, (32,), generator=torch.Generator().manual_seed(step))]
+LONG = SMALL | {"steps": 200}
 
 
 def score(vae: TokenVAE) -> float:
@@ -26,8 +22,8 @@ def score(vae: TokenVAE) -> float:
 
 
 def run_log(directory: Path, **changes: object) -> list[Entry]:
-    recipe = Recipe(**SMALL | changes)
-    train(batch, 8, recipe, recipe.steps, Run(directory, {}, every=50), False, score)
+    recipe = Recipe(**LONG | changes)
+    train(batch, 8, recipe, recipe.steps, TrainingCheckpoint(directory, {}, every=50), False, score)
     return read_log(directory / "log.jsonl")
 
 
@@ -42,7 +38,7 @@ def test_logs_every_figure_every_twenty_steps_and_at_the_end(log: list[Entry]) -
     figures = {"loss", "reconstruction", "kl", "kl_per_dim", "dims_in_use", "classes_in_use"}
     for entry in log:
         assert entry.keys() - {"dev"} == figures | {"step", "beta", "tokens_per_second"}
-        assert len(entry["kl_per_dim"]) == 6
+        assert len(entry["kl_per_dim"]) == 8
         assert sum(entry["kl_per_dim"]) == pytest.approx(entry["kl"], abs=6e-3)
 
 
@@ -78,7 +74,7 @@ def test_baselines_log_only_the_figures_they_have(
 
 def test_logs_a_nan_score_as_null(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL)
-    train(batch, 8, recipe, 20, Run(tmp_path, {}), False, lambda vae: math.nan)
+    train(batch, 8, recipe, 20, TrainingCheckpoint(tmp_path, {}), False, lambda vae: math.nan)
     assert '"dev": null' in (tmp_path / "log.jsonl").read_text()
 
 
@@ -101,7 +97,7 @@ class KilledError(Exception):
     pass
 
 
-def killed(run: Run, events: Path) -> None:
+def killed(run: TrainingCheckpoint, events: Path) -> None:
     """Run up to step 130; the last checkpoint is at 100."""
 
     def killing(step: int) -> torch.Tensor:
@@ -110,15 +106,15 @@ def killed(run: Run, events: Path) -> None:
         return batch(step)
 
     with pytest.raises(KilledError):
-        train(killing, 8, Recipe(**SMALL), 200, run, False, score, events)
+        train(killing, 8, Recipe(**LONG), 200, run, False, score, events)
 
 
 def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> None:
-    run, events = Run(tmp_path / "run", {}, every=50), tmp_path / "events"
+    run, events = TrainingCheckpoint(tmp_path / "run", {}, every=50), tmp_path / "events"
     killed(run, events)
     with (run.directory / "log.jsonl").open("a") as file:
         file.write('{"step": 12')  # killed in the middle of a line
-    train(batch, 8, Recipe(**SMALL), 200, run, False, score, events)
+    train(batch, 8, Recipe(**LONG), 200, run, False, score, events)
     resumed = read_log(run.directory / "log.jsonl")
     speed = {"tokens_per_second": 0}
     assert [entry | speed for entry in resumed] == [entry | speed for entry in log]
@@ -130,10 +126,29 @@ def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> N
         assert scalars == [(step, pytest.approx(value)) for step, value in expected]
     histograms = logged.Histograms("kl_per_dim")
     assert [event.step for event in histograms] == [entry["step"] for entry in log]
-    assert histograms[-1].histogram_value.num == 6
+    assert histograms[-1].histogram_value.num == 8
 
 
 def test_collapse_is_fewer_than_half_of_the_dims_in_use() -> None:
     assert collapse({"dims_in_use": 4.0}, 8) is None
     assert collapse({}, 8) is None  # an autoencoder
     assert str(collapse({"dims_in_use": 3.0}, 8)).startswith("only 3 of 8 latent dims carry info")
+
+
+def test_warns_of_collapse(capsys: pytest.CaptureFixture[str]) -> None:
+    # Equal tokens leave nothing to encode.
+    recipe = Recipe(**SMALL | {"free_bits": 0.0, "beta_schedule": "constant"})
+    train(lambda step: torch.zeros(16, 8), 8, recipe, 50, progress=False)
+    assert "only 0 of 8 latent dims carry information" in capsys.readouterr().err
+    fit(Recipe(**SMALL))
+    assert capsys.readouterr().err == ""
+
+
+def test_constant_dim_is_not_in_use() -> None:
+    vae = CategoricalVAE(8, Recipe(**SMALL))
+    code = torch.zeros(100, 8, 4)
+    code[:, 0, 2] = 20  # certain, and always the same
+    code[range(100), 1, torch.arange(100) % 4] = 20  # certain, and different
+    figures = latent_figures(vae, code)
+    assert figures["dims_in_use"] == 1
+    assert figures["classes_in_use"] == pytest.approx((1 + 7 * 4) / 8, abs=0.01)

@@ -40,5 +40,5 @@ def test_command_prints_the_sentences(wordnet: Path) -> None:
 
 
 def test_rejects_a_directory_without_wordnet(tmp_path: Path) -> None:
-    with pytest.raises(LatteMixError, match="holds no WordNet"):
+    with pytest.raises(LatteMixError, match="is not a WordNet directory"):
         list(sentences(tmp_path))

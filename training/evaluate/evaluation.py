@@ -28,9 +28,9 @@ MAX_TOKENS = 256  # for backbones without a head
 class Evaluation:
     """What to evaluate, and on which sets.
 
-    Heads are evaluated on their backbone, a model as served (beside its head, if that is shipped,
-    and its backbone's poolings), a backbone by its poolings, a server by its answers. Default: the
-    shipped head.
+    Heads are scored on their backbone, beside its poolings. A model is scored as served, beside its
+    backbone's poolings and, if it was assembled from a shipped head, that head. A backbone alone is
+    scored by its poolings, a server by its responses. Default: the shipped head `default`.
     """
 
     data: Sequence[Path]  # folders of benchmarks, files of pairs, `hub`
@@ -47,7 +47,7 @@ class Evaluation:
 
     def run(self) -> Report:
         """Read the sets, score their pairs and report."""
-        heads = [Head.load(directory) for directory in self.directories]
+        heads = [Head.load(directory) for directory in self.head_directories]
         self._check(heads)
         sets, left_out = read_sets(self.data, self.sets)
         scorers: list[Scorer] = []
@@ -65,7 +65,7 @@ class Evaluation:
         return report
 
     @property
-    def directories(self) -> Sequence[Path]:
+    def head_directories(self) -> Sequence[Path]:
         """Directories of the heads: as given, the model's if it is shipped, or the default's."""
         if self.heads:
             return self.heads
@@ -78,8 +78,8 @@ class Evaluation:
     def _check(self, heads: Sequence[Head]) -> None:
         if self.model and self.heads and self.model.manifest.head.sha256 != heads[0].spec.sha256:
             raise LatteMixError(
-                f"The model {self.model.manifest.name!r} was not made with this head: name its own "
-                "with --model, or assemble it again with `lattemix-train export`."
+                f"The model {self.model.manifest.name!r} was assembled from another head: pass "
+                "that head with --head, or export this one with `lattemix-train export`."
             )
         if self.controls and not heads:
             raise LatteMixError("--controls needs a head: name it with --head.")
@@ -127,7 +127,7 @@ class Evaluation:
         with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
             sentences = readers.read(self.corpus, self.columns)
             limit = heads[0].spec.recipe["max_sentences"]
-            return prepare(sentences, Path(temporary), limit).head(STATISTICS_SENTENCES)
+            return prepare(sentences, Path(temporary), limit).first(STATISTICS_SENTENCES)
 
 
 def _settings(head: Head) -> dict[str, object]:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from training.evaluate.sets import DEVELOPMENT, Pairs
 from training.evaluate.statistics import (
     CORRELATIONS,
-    OVERS,
+    SUBSET_AVERAGES,
     Bootstrap,
-    Over,
     Scores,
+    SubsetAverage,
     correlate,
     interval,
 )
-from training.evaluate.tables import Figure, Record, Table
+from training.evaluate.tables import Record, SeedMean, Table
 
 Method = tuple[str, str]  # (aggregation, pooling or metric)
 
@@ -48,16 +48,20 @@ class Report:
         self.scores.setdefault(method, {}).setdefault(benchmark, []).append(scores)
 
     def values(
-        self, method: Method, benchmark: str, statistic: str = "spearman", over: Over = "all"
+        self,
+        method: Method,
+        benchmark: str,
+        statistic: str = "spearman",
+        average: SubsetAverage = "all",
     ) -> list[float]:
         """The correlation x100 of every seed on a set, or on average."""
         if benchmark == AVERAGE:
-            by_set = [self.values(method, name, statistic, over) for name in self._averaged]
+            by_set = [self.values(method, name, statistic, average) for name in self._averaged]
             return [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
         pairs, correlation = self._pairs[benchmark], CORRELATIONS[statistic]
         gold = np.array(pairs.gold)
         return [
-            correlate(correlation, scores, gold, pairs.subsets, over)
+            correlate(correlation, scores, gold, pairs.subsets, average)
             for scores in self.scores[method][benchmark]
         ]
 
@@ -108,28 +112,28 @@ class Report:
         tables += [table for table in (self._differences(), self._intervals()) if table.rows]
         tables.append(self._correlations("Pearson x100", "pearson", "all"))
         if any(len(set(pairs.subsets)) > 1 for pairs in self.sets):
-            for over in OVERS[1:]:
-                title = f"Spearman x100, {over} over parts"
-                tables.append(self._correlations(title, "spearman", over))
+            for average in SUBSET_AVERAGES[1:]:
+                title = f"Spearman x100, {average} over subsets"
+                tables.append(self._correlations(title, "spearman", average))
         return tables
 
     def records(self) -> list[Record]:
         """Every figure, by method, set, statistic and aggregation over subsets."""
         records: list[Record] = []
         for method, pairs, statistic in product(self.scores, self.sets, CORRELATIONS):
-            for over in OVERS if len(set(pairs.subsets)) > 1 else OVERS[:1]:
-                values = self.values(method, pairs.name, statistic, over)
+            for average in SUBSET_AVERAGES if len(set(pairs.subsets)) > 1 else SUBSET_AVERAGES[:1]:
+                values = self.values(method, pairs.name, statistic, average)
                 record: dict[str, str | int | float | None] = {
                     "aggregation": method[0],
                     "metric": method[1],
                     "set": pairs.name,
                     "pairs": len(pairs),
                     "statistic": statistic,
-                    "over": over,
+                    "over": average,
                     "seeds": len(values),
-                    **Figure.of(values)._asdict(),
+                    **SeedMean.of(values)._asdict(),
                 }
-                if (statistic, over) == ("spearman", "all"):
+                if (statistic, average) == ("spearman", "all"):
                     record["low"], record["high"] = self.interval(method, pairs.name)
                 records.append(record)
         return records
@@ -156,11 +160,11 @@ class Report:
             self._resampled[key] = self._bootstraps[benchmark].spearman(scores)
         return self._resampled[key]
 
-    def _correlations(self, title: str, statistic: str, over: Over) -> Table:
+    def _correlations(self, title: str, statistic: str, average: SubsetAverage) -> Table:
         rows = []
         for method in self.scores:
-            cells = [self.values(method, name, statistic, over) for name in self.names]
-            rows.append([", ".join(method), *(str(Figure.of(values)) for values in cells)])
+            cells = [self.values(method, name, statistic, average) for name in self.names]
+            rows.append([", ".join(method), *(str(SeedMean.of(values)) for values in cells)])
         return Table(title, self.names, rows)
 
     def _differences(self) -> Table:

@@ -70,7 +70,7 @@ class BackboneScorer:
     ) -> None:
         """Prepare heads that differ in their seed only, and their controls.
 
-        Controls are centred on `corpus`, the training sentences; without, they have no `centred`.
+        Controls are centred on `corpus`, the training sentences; without it they lack `centred`.
         """
         self._backbone, self._cache = backbone, cache
         self._heads: dict[str, Sequence[Head]] = {MIXTURE: heads}

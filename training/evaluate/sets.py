@@ -13,9 +13,9 @@ from model_store import LatteMixError
 
 STSB = {"stsb-train": "sts-train.csv", "stsb-dev": "sts-dev.csv", "stsb": "sts-test.csv"}
 YEARS = {f"sts{year}": f"STS{year}-en-test" for year in range(12, 17)}
-SMT = "sts13-smt"  # STS13 with its SMT part, which the usual count leaves out
+SMT = "sts13-smt"  # STS13 with its SMT subset, which is usually excluded
 SICK = {"sick-r": "SICK_test_annotated.txt"}
-ALL = (*YEARS, *SICK, "stsb")
+TEST_SETS = (*YEARS, *SICK, "stsb")
 KNOWN = (*STSB, SMT, *YEARS, *SICK)
 DEVELOPMENT = {"stsb-train", "stsb-dev"}  # for choosing settings; the others for reporting
 
@@ -68,14 +68,14 @@ def read_sets(data: Sequence[Path], names: Sequence[str]) -> tuple[list[Pairs], 
     left_out = []
     for name, reader in (entry for path in data for entry in _readers(path, names)):
         if name in sets:
-            left_out.append(f"{name}: there is a set of that name already; rename the file.")
+            left_out.append(f"{name}: another set has this name; rename the file.")
             continue
         try:
             sets[name] = reader()
         except LatteMixError as error:
             left_out.append(f"{name}: {error}")
     if not sets:
-        raise LatteMixError("There is nothing to evaluate on. " + " ".join(left_out))
+        raise LatteMixError("No set could be read. " + " ".join(left_out))
     return [*sets.values()], left_out + [n for pairs in sets.values() for n in pairs.left_out]
 
 

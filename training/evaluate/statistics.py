@@ -10,9 +10,9 @@ from scipy.stats import ConstantInputWarning, pearsonr, rankdata, spearmanr
 
 Scores = NDArray[np.float64]  # [N], one per pair
 
-# Over the subsets of a set: all pairs at once, the mean of the subsets, or weighted by their size.
-Over = Literal["all", "mean", "weighted mean"]
-OVERS: tuple[Over, ...] = get_args(Over)
+# How subsets are combined: all pairs at once, mean over subsets, or mean weighted by their sizes.
+SubsetAverage = Literal["all", "mean", "weighted mean"]
+SUBSET_AVERAGES: tuple[SubsetAverage, ...] = get_args(SubsetAverage)
 
 RESAMPLES = 1000
 
@@ -42,15 +42,15 @@ def correlate(
     scores: Scores,
     gold: Scores,
     subsets: Sequence[str],
-    over: Over = "all",
+    average: SubsetAverage = "all",
 ) -> float:
-    """A correlation on a set, `over` its subsets."""
-    if over == "all":
+    """A correlation on a set, with its subsets combined by `average`."""
+    if average == "all":
         return correlation(scores, gold)
     names = np.array(subsets)
     masks = [names == name for name in sorted(set(subsets))]  # [N] each
     values = [correlation(scores[mask], gold[mask]) for mask in masks]
-    sizes = [mask.sum() for mask in masks] if over == "weighted mean" else None
+    sizes = [mask.sum() for mask in masks] if average == "weighted mean" else None
     return float(np.average(values, weights=sizes))
 
 

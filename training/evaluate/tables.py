@@ -17,14 +17,14 @@ from rich.text import Text
 Record = Mapping[str, str | int | float | None]
 
 
-class Figure(NamedTuple):
+class SeedMean(NamedTuple):
     """A mean over seeds, with its standard deviation if there are several."""
 
     mean: float
     deviation: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Figure":
+    def of(cls, values: Sequence[float]) -> "SeedMean":
         """Aggregate the values of several seeds."""
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
         return cls(float(np.mean(values)), deviation)

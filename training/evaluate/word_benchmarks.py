@@ -44,7 +44,7 @@ class Embedding:
 
     @cached_property
     def mean(self) -> Floats:
-        """The vector of a missing word [H]: its cosine with a word is that word's mean cosine."""
+        """Mean vector [H], used for missing words."""
         mean: Floats = self.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
 

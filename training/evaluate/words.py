@@ -16,7 +16,7 @@ from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.evaluate.evaluation import MAX_TOKENS
 from training.evaluate.scores import in_shards
-from training.evaluate.sets import ALL, read_sets
+from training.evaluate.sets import TEST_SETS, read_sets
 from training.evaluate.tables import Record, Table
 from training.evaluate.word_benchmarks import Embedding, Floats, WordScore, read_benchmarks
 from training.progress import progress_bar
@@ -77,7 +77,7 @@ def measure_words(source: str, layers: Sequence[int], data: Path, cache: VectorC
 
 def context_sentences(data: Path, left_out: list[str]) -> list[Sequence[str]]:
     """The sentences of the STS sets, from which word vectors are taken, in cached lists."""
-    sets, notes = read_sets([data], ALL)
+    sets, notes = read_sets([data], TEST_SETS)
     left_out.extend(notes)
     return [shard for pairs in sets for shard in in_shards(pairs.sentences)]
 
@@ -85,7 +85,7 @@ def context_sentences(data: Path, left_out: list[str]) -> list[Sequence[str]]:
 def embed_words(
     backbone: Backbone, cache: VectorCache, shards: Sequence[Sequence[str]]
 ) -> Embedding:
-    """Word vectors of a backbone: static vectors as they are, others from these sentences."""
+    """Word vectors of a backbone: its own if it is static, else from its vectors in `shards`."""
     return (
         _static(backbone) if backbone.checkpoint.is_static else _contextual(backbone, cache, shards)
     )
@@ -146,7 +146,7 @@ class _Occurrences:
             for word in sorted({number for number in tokens.word_ids if number is not None}):
                 start, end = tokens.word_to_chars(word) or (0, 0)
                 text = sentence[start:end].strip().lower()
-                # Several words in one: the tokenizer does not split at spaces.
+                # Skip units of several words, from tokenizers that do not split at spaces.
                 if len(text.split()) == 1:
                     indices[word] = len(occurrences.words)
                     occurrences.words.append(text)

@@ -29,6 +29,7 @@ from training.evaluate.statistics import spearman
 from training.evaluate.word_benchmarks import WordBenchmark
 from training.evaluate.words import embed_words
 from training.job import identity, make_head
+from training.output import STATE
 from training.recipe import Recipe
 
 
@@ -55,7 +56,7 @@ class Cells:
         self._digests = {p.name: _digest([p.a, p.b, p.gold, p.subsets]) for p in sets}
 
     def directory(self, cell: Cell) -> Path:
-        """The directory of a cell, named by all its results depend on, except the sets."""
+        """The directory of a cell, named by a digest of its backbone, recipe and corpus."""
         backbone, content = cell.backbone, dict[str, object]()
         if cell.recipe:
             assert self._corpus is not None
@@ -124,7 +125,7 @@ class Cells:
         directory = self.directory(cell)
         if not (directory / SPEC).exists():
             encoded = EncodedCorpus(cell.backbone, self._corpus, self._cache)
-            state = directory / "run"
+            state = directory / STATE
             make_head(encoded, cell.recipe, "", state, progress=False).save(directory)
             shutil.rmtree(state, ignore_errors=True)
         return Head.load(directory)

@@ -15,7 +15,7 @@ import numpy as np
 from model_store import LatteMixError
 from training.evaluate.report import AVERAGE, MIXTURE, Method
 from training.evaluate.statistics import spearman
-from training.evaluate.tables import Figure, Record, Table
+from training.evaluate.tables import Record, SeedMean, Table
 
 TITLES = {
     "pooling": "Poolings and Latte-Mix (Table 1)",
@@ -66,7 +66,7 @@ class Row:
     layer: int | None  # None: the last
     settings: Mapping[str, str | int | float]
     method: Method | None  # None in tables of word benchmarks
-    figures: Mapping[str, Figure]  # by set; `53.9` or `53.9±0.51` in the CSV
+    figures: Mapping[str, SeedMean]  # by set; `53.9` or `53.9±0.51` in the CSV
 
     @property
     def is_trained(self) -> bool:
@@ -112,7 +112,7 @@ def _row(record: Mapping[str, str], sets: tuple[str, ...]) -> Row:
         layer=int(layer) if layer else None,
         settings={k: kind(record[k]) for k, kind in _SETTINGS.items() if record.get(k)},
         method=(record["aggregation"], metric) if metric else None,
-        figures={name: Figure(*map(float, record[name].split("±"))) for name in sets},
+        figures={name: SeedMean(*map(float, record[name].split("±"))) for name in sets},
     )
 
 
@@ -129,19 +129,21 @@ class Comparison:
         """Add the values of a row on a set."""
         self.values[row.name, benchmark] = list(values)
 
-    def ours(self, row: Row, benchmark: str) -> Figure | None:
+    def ours(self, row: Row, benchmark: str) -> SeedMean | None:
         """Our figure; an average only if the row has values on all sets."""
         values = self.values.get((row.name, benchmark), [])
         if benchmark == AVERAGE:
             by_set = [self.values.get((row.name, name), []) for name in self.sets]
+            if not all(by_set):
+                return None
             values = [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
-        return Figure.of(values) if values else None
+        return SeedMean.of(values) if values else None
 
-    def paper(self, row: Row, benchmark: str) -> Figure:
+    def paper(self, row: Row, benchmark: str) -> SeedMean:
         """The paper's figure."""
         if benchmark != AVERAGE:
             return row.figures[benchmark]
-        return Figure(float(np.mean([row.figures[name].mean for name in self.sets])))
+        return SeedMean(float(np.mean([row.figures[name].mean for name in self.sets])))
 
     @property
     def rows(self) -> list[Row]:

@@ -47,7 +47,7 @@ class Reproduction:
                 f"The paper has no backbone {unknown[0]!r}: choose among {', '.join(SOURCES)}."
             )
 
-    def run(self, tell: Callable[[str], None]) -> Comparison:
+    def run(self, notify: Callable[[str], None]) -> Comparison:
         """Compute the missing cells and compare all with the paper's figures."""
         comparison = Comparison(self.table, dict(self.backbones))
         with ExitStack() as stack:
@@ -55,7 +55,7 @@ class Reproduction:
             if not plan:
                 raise LatteMixError(" ".join(comparison.left_out))
             run = self._run_words if self.table.is_of_words else self._run_sentences
-            run(plan, comparison, tell)
+            run(plan, comparison, notify)
         return comparison
 
     def _plan(self, stack: ExitStack, left_out: list[str]) -> Plan:
@@ -64,8 +64,7 @@ class Reproduction:
         for name in self.table.backbones:
             if name not in self.backbones:
                 left_out.append(
-                    f"{name} is not given: name it with --backbone {name}={SOURCES[name]}, or "
-                    "another in its place."
+                    f"{name}: no source. Pass --backbone {name}={SOURCES[name]}, or a substitute."
                 )
                 continue
             try:
@@ -83,14 +82,14 @@ class Reproduction:
         return plan
 
     def _run_sentences(
-        self, plan: Plan, comparison: Comparison, tell: Callable[[str], None]
+        self, plan: Plan, comparison: Comparison, notify: Callable[[str], None]
     ) -> None:
         names = {_SET_NAMES.get(name, name): name for name in self.table.sets}
         sets, left_out = read_sets([self.data], [*names])
         comparison.left_out.extend(left_out)
         corpus = self._corpus() if any(row.is_trained for row, _ in plan) else None
         if corpus:
-            tell(f"{corpus.sentences:,} distinct sentences to train on")
+            notify(f"{corpus.sentences:,} distinct sentences to train on")
         cells = Cells(self.out / "cells", self.cache, sets, corpus)
         by_row = [(row, [*self._cells(row, backbone)]) for row, backbone in plan]
         missing = {cells.directory(c): c for _, row in by_row for c in row if cells.missing(c)}
@@ -104,7 +103,7 @@ class Reproduction:
                 if present := [v for v in values if v is not None]:  # static vectors have no [CLS]
                     comparison.add(row, names[pairs.name], present)
 
-    def _run_words(self, plan: Plan, comparison: Comparison, tell: Callable[[str], None]) -> None:
+    def _run_words(self, plan: Plan, comparison: Comparison, notify: Callable[[str], None]) -> None:
         benchmarks = read_benchmarks(self.data / FOLDER, comparison.left_out)
         shards = context_sentences(self.data, comparison.left_out)
         cells = Cells(self.out / "cells", self.cache)

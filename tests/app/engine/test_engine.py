@@ -13,7 +13,7 @@ from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TooLongError
 from tests.app.engine.conftest import Gated, held, run, trace, until
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 
 def test_encodes_like_the_encoder(engine: Engine, encoder: Encoder) -> None:

@@ -17,7 +17,7 @@ from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, InferenceError
 from lattemix.tokenization import Side, Tokens
 from tests.app.engine.conftest import Gated, held, run, trace, until
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 
 def test_rejects_sentences_over_max_sentences(gated: Gated, settings: Settings) -> None:

@@ -55,7 +55,7 @@ def test_weighs_padding_against_overhead(overhead: float, expected: list[list[in
     assert [lengths(queue.take()) for _ in expected] == expected
 
 
-def test_finds_the_best_batch_beyond_a_worse_one() -> None:
+def test_batch_search_continues_past_a_local_cost_maximum() -> None:
     # The cost per token is 1.10 for the first alone, 1.14 for two and 1.05 for all.
     queue = Queue(1000, overhead=1)
     submit(queue, sentences(10, 12, 12, 12, 12))
@@ -120,7 +120,7 @@ def test_wait_is_at_most_twice_the_queue_at_arrival() -> None:
     assert max(due.values()) > turns  # the queue stayed full
 
 
-def test_tokens_ahead_is_one_turn_of_each_and_as_much_of_the_oldest() -> None:
+def test_tokens_ahead_is_two_turns_per_request_at_most_the_queue() -> None:
     queue = Queue(40)
     assert queue.tokens_ahead == 0
     submit(queue, sentences(5, 6))

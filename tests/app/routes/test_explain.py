@@ -10,7 +10,7 @@ from lattemix.encoder import Encoder
 from lattemix.explain import links
 from model_store import Store, latents
 from tests.app.conftest import failure
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 PAIR = ["a man is eating", "someone is having lunch"]
 
@@ -167,7 +167,9 @@ def test_rejects_unknown_latent_classes(
     assert text in message
 
 
-def test_model_without_words_for_latent_classes(private_store: Store, settings: Settings) -> None:
+def test_explains_without_class_words_and_latents_returns_404(
+    private_store: Store, settings: Settings
+) -> None:
     artifact = private_store.open("tiny")
     files = {
         name: record for name, record in artifact.manifest.files.items() if name != "latents.json"

@@ -106,7 +106,7 @@ def test_does_not_publish_a_badly_quantised_graph(
     assert new_store.entries() == []
 
 
-def test_store_cannot_be_written(head_directory: Path, backbone: Path, new_store: Store) -> None:
+def test_reports_unwritable_store(head_directory: Path, backbone: Path, new_store: Store) -> None:
     new_store.root.write_text("a file")
     with pytest.raises(StoreError, match="Cannot write to the model store"):
         assemble(head_directory, new_store, "m", str(backbone))

@@ -16,7 +16,7 @@ from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from lattemix.encoder import Encoder
 from model_store import Artifact, Precision, Store
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 IDS = np.array([[2, 5, 6, 3, 0], [2, 7, 8, 9, 3]])

@@ -118,7 +118,7 @@ def test_normalise() -> None:
     np.testing.assert_allclose(np.linalg.norm(equal, axis=1), [np.sqrt(2), np.sqrt(2), 0])
 
 
-def test_drop_is_the_largest_loss_on_dev(head: Head) -> None:
+def test_drop_is_the_largest_score_decrease_on_dev(head: Head) -> None:
     evaluation = {
         "stsb-dev/js": 85.5,
         "stsb-dev/cosine": 85.0,

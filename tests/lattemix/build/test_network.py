@@ -15,8 +15,7 @@ from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from lattemix.encoder import Encoder
 from model_store import Store
-from tests.conftest import SENTENCES
-from tests.tiny import random_head
+from tests.tiny import SENTENCES, random_head
 from training.backbones import load
 
 
@@ -37,7 +36,7 @@ def backbone_copy(backbone: Path, tmp_path: Path) -> Path:
     ],
     ids=str,
 )
-def test_graph_follows_the_head(
+def test_graph_matches_the_head_reference(
     checkpoint: Checkpoint, tmp_path: Path, fields: dict[str, object]
 ) -> None:
     options = {"layer": 2, **fields}
@@ -61,7 +60,7 @@ def test_identity_pool_returns_the_distribution_of_each_token(encoder: Encoder) 
     np.testing.assert_allclose(per_token[0].mean(axis=0), mixture, atol=1e-6)
 
 
-def test_layers_above_the_heads_are_left_out(checkpoint: Checkpoint, head: Head) -> None:
+def test_omits_layers_above_the_head_layer(checkpoint: Checkpoint, head: Head) -> None:
     backbone = head.spec.backbone.model_copy(update={"layer": 1})
     shallow = dataclasses.replace(head, spec=head.spec.model_copy(update={"backbone": backbone}))
     names = {tensor.name for tensor in build_model(checkpoint, shallow).graph.initializer}

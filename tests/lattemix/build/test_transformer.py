@@ -24,8 +24,7 @@ from lattemix.build.backbones import Checkpoint
 from lattemix.build.families import FAMILIES
 from lattemix.encoder import Encoder
 from model_store import Precision, Store
-from tests.conftest import SENTENCES
-from tests.tiny import random_head
+from tests.tiny import SENTENCES, random_head
 from training.backbones import load
 
 SIZES = {

@@ -13,8 +13,8 @@ from pyarrow import parquet
 from lattemix.bulk.commands import Rows
 from lattemix.bulk.readers import read_texts
 from lattemix.encoder import Encoder
-from tests.app.conftest import run
-from tests.conftest import SENTENCES
+from tests.lattemix.conftest import run
+from tests.tiny import SENTENCES
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
 

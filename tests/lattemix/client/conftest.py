@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from app.server import create_app
 from app.settings import Settings
 from lattemix.client import AsyncClient, Client
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 URL = "http://server"
 PAIRS = [(a, b) for a in SENTENCES for b in SENTENCES[:3]]

@@ -14,8 +14,8 @@ import lattemix
 from lattemix import AsyncClient, Client, Model, Rejection, ServerError, TruncationWarning
 from lattemix.encoder import Encoder
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
 from tests.lattemix.client.conftest import PAIRS, Kind, Recorder, both, call
+from tests.tiny import SENTENCES
 
 LONG = "dog " * 40  # the tiny model reads 16 tokens
 

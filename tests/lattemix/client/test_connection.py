@@ -18,7 +18,6 @@ from lattemix.client import AsyncClient, Client, ServerError
 from lattemix.client.connection import IN_FLIGHT
 from lattemix.responses import Rejection
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
 from tests.lattemix.client.conftest import (
     PAIRS,
     URL,
@@ -29,6 +28,7 @@ from tests.lattemix.client.conftest import (
     call_with,
     responses,
 )
+from tests.tiny import SENTENCES
 
 MIXTURE = b64encode(np.zeros((4, 5), "<f4").tobytes()).decode()
 
@@ -321,7 +321,7 @@ def test_sends_the_api_key(
 
 
 @both
-def test_a_server_that_requires_a_key(kind: Kind, settings: Settings) -> None:
+def test_accepts_only_requests_with_the_api_key(kind: Kind, settings: Settings) -> None:
     guarded = settings.model_copy(update={"api_keys": Settings(api_keys="secret").api_keys})
     app = create_app(guarded)
     server = httpx.ASGITransport(app)

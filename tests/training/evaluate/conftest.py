@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from lattemix.build.backbones.hub import HubError
 from lattemix.build.head import Head
 from model_store import LatteMixError, Store
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training import cli
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus
@@ -58,7 +58,7 @@ def test_evaluate_command_with_heads_controls_and_model(
     title = "Differences in Spearman x100, 95 % paired bootstrap (first seeds only)"
     differences = tables[title]
     assert len(differences) == 5 + 2  # each metric and the mean, the recommended and two controls
-    assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over parts"}
+    assert tables.keys() >= {"Pearson x100", "Spearman x100, weighted mean over subsets"}
     recorded = Head.load(head_directory).spec.evaluation
     assert (recorded["stsb-dev/js"], recorded["sick-r/js"]) == (stsb, sick)
     (head_directory / "head.json").write_bytes(original)
@@ -115,7 +115,7 @@ def test_rejects_a_head_the_model_was_not_made_with(
     other.save(tmp_path / "other")
     options = ["--model", "tiny", "--store", store.root, "--head", tmp_path / "other", "--record"]
     code = run(monkeypatch, "evaluate", "--data", data, *options)
-    assert "The model 'tiny' was not made with this head" in str(code)
+    assert "The model 'tiny' was assembled from another head" in str(code)
     assert Head.load(tmp_path / "other").spec.evaluation == {}
 
 

@@ -10,7 +10,7 @@ from lattemix.build.head import Head
 from lattemix.client import Client
 from lattemix.encoder import Encoder
 from lattemix.model import Model
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.encoding import EncodedCorpus
 from training.evaluate.scorers import ServedScorer
 from training.evaluate.scores import head_scores, sentence_indices
@@ -30,7 +30,9 @@ def model(encoder: Encoder) -> ServedScorer:
     return ServedScorer(Model(encoder))
 
 
-def test_model_scores_as_its_head(head: Head, encoded: EncodedCorpus, model: ServedScorer) -> None:
+def test_served_scores_match_head_scores(
+    head: Head, encoded: EncodedCorpus, model: ServedScorer
+) -> None:
     pairs = Pairs("x", SENTENCES[:5], SENTENCES[5:], [0.0] * 5)
     tokens = encoded.backbone.encode(pairs.sentences)
     trained = head_scores(head, tokens, *sentence_indices(pairs))
@@ -50,7 +52,7 @@ def test_empty_text_gets_the_lowest_score(model: ServedScorer) -> None:
     assert "is empty" in note
 
 
-def test_server_scores_as_the_model(client: Client, model: ServedScorer) -> None:
+def test_server_scores_match_model_scores(client: Client, model: ServedScorer) -> None:
     pairs = Pairs("x", SENTENCES, SENTENCES[::-1], [0.0] * 10)  # more than one request may hold
     server = ServedScorer(client)
     expected = {metric: scores for (_, metric), scores in model(pairs)}

@@ -4,7 +4,7 @@ from scipy.stats import norm
 
 from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Head
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.encoding import EncodedCorpus
 from training.evaluate import scores
 

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from model_store import LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 from training.evaluate import sets
 
 HUB_ROWS = [
@@ -97,11 +97,11 @@ def test_skips_a_second_set_of_the_same_name(data: Path, tmp_path: Path) -> None
     again.write_text((data / "stsbenchmark" / "sts-dev.csv").read_text())
     pairs, left_out = sets.read_sets([data, again], ["stsb-dev"])
     assert [each.name for each in pairs] == ["stsb-dev"]
-    assert left_out == ["stsb-dev: there is a set of that name already; rename the file."]
+    assert left_out == ["stsb-dev: another set has this name; rename the file."]
 
 
 def test_raises_if_no_set_can_be_read(data: Path) -> None:
-    with pytest.raises(LatteMixError, match=r"nothing to evaluate on\. sts12: .* has no STS12"):
+    with pytest.raises(LatteMixError, match=r"No set could be read\. sts12: .* has no STS12"):
         sets.read_sets([data], ["sts12"])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from training.evaluate import tables
-from training.evaluate.tables import Figure, Record, Table
+from training.evaluate.tables import Record, SeedMean, Table
 
 
 @dataclass(frozen=True)
@@ -60,5 +60,5 @@ def test_writes_json_and_csv_without_nan(tmp_path: Path) -> None:
 
 
 def test_figure_of_one_seed_has_no_deviation() -> None:
-    assert str(Figure.of([1.0, 2.0])) == "1.50 ± 0.71"
-    assert str(Figure.of([1.0])) == "1.00"
+    assert str(SeedMean.of([1.0, 2.0])) == "1.50 ± 0.71"
+    assert str(SeedMean.of([1.0])) == "1.00"

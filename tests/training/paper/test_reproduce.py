@@ -133,11 +133,11 @@ def test_notes_missing_backbones(reproduce: Reproduce, backbone: Path) -> None:
     assert {row.backbone for row in comparison.rows} == {"BERT-Base"}
     assert comparison.left_out[0].startswith("GloVe: There is no backbone 'none.txt'")
     assert comparison.left_out[1] == (
-        "BERT-Large is not given: name it with --backbone "
-        "BERT-Large=google-bert/bert-large-uncased, or another in its place."
+        "BERT-Large: no source. Pass --backbone BERT-Large=google-bert/bert-large-uncased, or a "
+        "substitute."
     )
     nothing = reproduce("pooling")
-    with pytest.raises(LatteMixError, match="GloVe is not given"):
+    with pytest.raises(LatteMixError, match="GloVe: no source"):
         nothing.run(silence)
 
 

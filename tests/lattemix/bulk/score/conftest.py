@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from app.settings import Settings
 from lattemix.bulk.score import LocalRunner, score
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 PAIRS = [(SENTENCES[i % 10], SENTENCES[i * 7 % 10]) for i in range(25)]
 

@@ -139,7 +139,7 @@ def test_rejects_a_link_to_a_directory(tmp_path: Path) -> None:
         list_sources(tmp_path / "in")
 
 
-def test_a_links_own_suffix_is_its_file_type(tmp_path: Path) -> None:
+def test_file_type_is_the_suffix_of_the_link(tmp_path: Path) -> None:
     (tmp_path / "blob").write_text("Question,answer\n1,2\n")
     (tmp_path / "x.csv").symlink_to(tmp_path / "blob")
     assert len(make_shards(list_sources(tmp_path / "x.csv"), task(5))) == 1

@@ -12,7 +12,7 @@ from lattemix.bulk.score import LocalRunner, RayRunner, score
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.plan import Shard, Task, digest
 from model_store import Artifact, LatteMixError
-from tests.conftest import SENTENCES
+from tests.tiny import SENTENCES
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -72,7 +72,7 @@ def test_results_have_the_inputs_file_type(tmp_path: Path, run: Run, kind: str) 
     assert names(tmp_path / "out") == ["_score.json", f"part-00001-of-00001.{kind}"]
 
 
-def test_rejects_empty_rows_alone(tmp_path: Path, run: Run) -> None:
+def test_rejects_only_empty_rows(tmp_path: Path, run: Run) -> None:
     rows = [("a dog", "a dog"), ("", "a dog"), ("a dog", " "), ("a dog", "dog " * 40)]
     tally = run(write(tmp_path / "x.parquet", rows), tmp_path / "out", parts="jsonl")
     reason = "a is empty: the model finds no words in it."

@@ -1,4 +1,4 @@
-"""All contestants: started at first use, stopped together."""
+"""The systems under test: started at first use, stopped together."""
 
 import importlib.util
 import os
@@ -28,23 +28,23 @@ MISSING = [name for name, installed in _INSTALLED.items() if not installed]
 class Service(NamedTuple):
     """A server and its requests."""
 
-    start: Callable[[], Server]  # returns the running server from the second call on
+    start: Callable[[], Server]  # idempotent: starts the server once
     embed: Callable[[Sequence[str]], bytes]
     similarity: Callable[[Sequence[Sequence[str]]], bytes] = traffic.similarity
 
 
-class Contestants:
-    """Starts contestants in processes of their own."""
+class Systems:
+    """Starts each system in a process of its own."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         # One process per distinct call.
-        self.engine = cache(partial(self._worker, in_process.LatteMix))
+        self.library = cache(partial(self._worker, in_process.LatteMix))
         self.onnx_runtime = cache(partial(self._worker, in_process.OnnxRuntime))
         self.server = cache(self._start_server)
 
     def close(self) -> None:
-        """Stop all contestants."""
+        """Stop all systems."""
         self._stack.close()
 
     @cached_property
