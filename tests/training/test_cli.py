@@ -26,7 +26,7 @@ def test_help_lists_every_setting_with_its_default(
         "learning_rate=0.005: Peak learning rate.",
         "steps=1000: Training steps; or set epochs.",
         "epochs: Passes over the corpus; or set steps.",
-        "beta_schedule=linear: Schedule of the KL weight from 0 to 1. "
+        "beta_schedule=linear: Schedule of the KL weight: from 0 to 1, or constant at 1. "
         "Choices: linear, cyclical, constant.",
     ):
         assert re.search(rf"^ *{re.escape(line)} *$", output, re.MULTILINE)

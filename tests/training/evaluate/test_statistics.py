@@ -27,7 +27,10 @@ def test_correlation_over_subsets(rng: np.random.Generator) -> None:
     scores, gold = rng.normal(size=30), rng.normal(size=30)
     subsets = ["a"] * 10 + ["b"] * 20
     first, second = spearman(scores[:10], gold[:10]), spearman(scores[10:], gold[10:])
-    values = [correlate(spearman, scores, gold, subsets, over) for over in statistics.OVERS]
+    values = [
+        correlate(spearman, scores, gold, subsets, average)
+        for average in statistics.SUBSET_AVERAGES
+    ]
     assert values == pytest.approx(
         [spearman(scores, gold), (first + second) / 2, (first + 2 * second) / 3]
     )
