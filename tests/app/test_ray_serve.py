@@ -7,9 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from ray import serve
 
-from app.ray_serve import LatteMix
 from model_store import Store
 from tests.app.conftest import failure
 
@@ -18,6 +16,10 @@ CONFIG = Path(__file__).parents[2] / "deploy/ray/serve.yaml"
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_serves_requests(store: Store) -> None:
+    from ray import serve  # here: importing it takes seconds, in every worker
+
+    from app.ray_serve import LatteMix
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -43,5 +45,7 @@ def configuration() -> dict[str, list[dict[str, str]]]:
 
 
 def test_configuration_imports_the_application() -> None:
+    from ray import serve
+
     module, _, name = str(configuration()["import_path"]).partition(":")
     assert isinstance(getattr(import_module(module), name), serve.Application)

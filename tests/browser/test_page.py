@@ -175,7 +175,7 @@ def test_asks_for_a_key_and_keeps_it_out_of_the_url(open_page, default_store: St
         page.locator("#toast", has_text="A key consists of ASCII characters").wait_for()
         page.fill("#key-value", "wrong")
         page.keyboard.press("Enter")
-        page.locator("#pair .error", has_text="The key sent is not one").wait_for()
+        page.locator("#pair .error", has_text="The API key is not valid").wait_for()
         page.fill("#key-value", "s3cret")
         page.keyboard.press("Enter")
         page.locator("#links li").first.wait_for()

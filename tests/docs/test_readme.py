@@ -34,8 +34,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("block", RUN, ids=lambda block: block.code.split("\n")[0][:40])
 def test_block_prints_its_output(block: Block, runner: Runner, folder: Path) -> None:
-    few_steps = block.code.replace("lattemix-train train", "lattemix-train train --steps 5")
-    check(block, runner(block._replace(code=few_steps), folder))
+    code = block.code.replace("lattemix-train train", "lattemix-train train --steps 5")
+    code = code.replace("lattemix-train export", "lattemix-train export --precision fp32")
+    check(block, runner(block._replace(code=code), folder))
 
 
 def test_make_commands_exist() -> None:

@@ -12,4 +12,5 @@ def test_tutorial_runs_from_first_to_last_block(runner: Runner, tmp_path: Path) 
     for block in blocks:
         code = re.sub(r"--steps \d+", "--steps 5", block.code)
         code = re.sub(r"--max-sentences \d+", "--max-sentences 100", code)
+        code = code.replace("lattemix-train export", "lattemix-train export --precision fp32")
         check(block, runner(block._replace(code=code), tmp_path))
