@@ -19,7 +19,7 @@ from app.server import create_app
 from app.settings import Settings
 from model_store import Store
 
-PATIENCE = 30  # seconds; only a hang takes so long
+PATIENCE = 30  # seconds; reached only by a hang
 LATTEMIX = str(Path(sys.executable).parent / "lattemix")
 
 
