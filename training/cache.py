@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from lattemix.build.backbones import TokenVectors
+from lattemix.build.head import Floats
 from lattemix.directories import cache_root
 from model_store import LatteMixError
 from training.backbones import Advance, Backbone
@@ -53,6 +54,24 @@ class VectorCache:
         self._write(path, encoded)
         return encoded
 
+    def sentence_vectors(
+        self, source: str, sentences: Sequence[str], compute: Callable[[], Floats]
+    ) -> Floats:
+        """One vector per sentence [N, D], from disk if cached, in the precision of float16.
+
+        Args:
+            source: digest of everything that the vectors depend on, except the sentences.
+            sentences: the sentences.
+            compute: returns their vectors.
+        """
+        path = self.directory / source[:16] / f"{_digest('sentences', sentences)}.st"
+        cached = _read(path)
+        if cached is None:
+            vectors, ids = compute().astype(np.float16), np.zeros(len(sentences), np.int32)
+            cached = TokenVectors(vectors, ids, np.ones(len(sentences), np.int32))
+            self._write(path, cached)
+        return cached.vectors.astype(np.float32)
+
     def prefetch(
         self, layers: Sequence[Backbone], shards: Iterable[Sequence[str]], sentences: int
     ) -> None:
@@ -81,10 +100,8 @@ class VectorCache:
     def _path(self, backbone: Backbone, sentences: Sequence[str]) -> Path:
         checkpoint = backbone.checkpoint
         variant = (checkpoint.tokenizer_sha256, backbone.layer, backbone.max_tokens)
-        digest = hashlib.sha256(f"{variant}\n".encode())
-        for sentence in sentences:
-            digest.update(sentence.encode() + b"\n")
-        return self.directory / checkpoint.sha256[:16] / f"{digest.hexdigest()[:32]}.st"
+        name = f"{_digest(str(variant), sentences)}.st"
+        return self.directory / checkpoint.sha256[:16] / name
 
     def _write(self, path: Path, encoded: TokenVectors) -> None:
         size = encoded.vectors.nbytes
@@ -110,6 +127,13 @@ class VectorCache:
                 break
             file.unlink(missing_ok=True)
             excess -= stat.st_size
+
+
+def _digest(variant: str, sentences: Sequence[str]) -> str:
+    digest = hashlib.sha256(f"{variant}\n".encode())
+    for sentence in sentences:
+        digest.update(sentence.encode() + b"\n")
+    return digest.hexdigest()[:32]
 
 
 def _read(path: Path) -> TokenVectors | None:

@@ -1,9 +1,11 @@
 """A training job: prepare the corpus, encode it, train a head, write the results."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,13 +38,17 @@ from training.evaluate.report import MEAN_POOLING, Report
 from training.evaluate.scorers import BackboneScorer, DevScore, evaluate
 from training.evaluate.sets import Pairs
 from training.interrupt import ignore_signals
+from training.lessons import prepare_lessons
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log, require_tensorboard
+from training.objectives import Elbo, Objective
 from training.output import STATE, exclusive, export_commands, saved_step
 from training.probes import probes_for
 from training.readers import STDIN, read
 from training.recipe import Recipe
 from training.report import verdict, write_card, write_report
+from training.teacher import Teacher, open_teacher
+from training.teaching import Student, Taught
 from training.trainer import train
 from training.vae import TokenVAE, linear_tensors
 
@@ -93,7 +99,8 @@ class Job:
             # The weights last: they load slowest, and anything above may fail.
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             encoded = EncodedCorpus(backbone, corpus, self.cache)
-            encoded.prefetch(self.recipe, workers)
+            if not (checkpoint.is_static and self.recipe.teacher):  # a table needs no encoding
+                encoded.prefetch(self.recipe, workers)
             if workers.is_first:
                 self._train(encoded, notify)
                 if servable:
@@ -145,7 +152,16 @@ class Job:
     def _train(self, encoded: EncodedCorpus, notify: Callable[[str], None]) -> None:
         about = self.about or ", ".join(path.name for path in self.corpus)
         events = self._events if self.tensorboard else None
-        head = make_head(encoded, self.recipe, about, self._state, dev=self.dev, events=events)
+        with self._open_teacher(notify) as teacher:
+            head = make_head(
+                encoded,
+                self.recipe,
+                about,
+                self._state,
+                dev=self.dev,
+                events=events,
+                teacher=teacher,
+            )
         self._write(head, encoded)
         if share := head.spec.training["sentences_cut"]:
             notify(
@@ -155,6 +171,16 @@ class Job:
         if collapse(head.spec.training, head.spec.latent_dims):
             notify(verdict(head.spec))
         notify(f"Wrote the head to {self.out}.")
+
+    @contextmanager
+    def _open_teacher(self, notify: Callable[[str], None]) -> Iterator[Teacher | None]:
+        reference = self.recipe.teacher
+        if reference is None:
+            yield None
+            return
+        notify(f"Opening the teacher {reference}")
+        with open_teacher(reference, self.corpus, self.columns) as teacher:
+            yield teacher
 
     def _write(self, head: Head, encoded: EncodedCorpus) -> None:
         """Write everything to `out`; the head last, since its presence marks a complete run."""
@@ -196,6 +222,7 @@ def make_head(
     progress: bool = True,
     dev: Pairs | None = None,
     events: Path | None = None,
+    teacher: Teacher | None = None,
 ) -> Head:
     """Train a head.
 
@@ -207,9 +234,10 @@ def make_head(
         progress: whether to show progress.
         dev: pairs to score the encoder on during training.
         events: directory of TensorBoard events.
+        teacher: the teacher of a taught head.
     """
     backbone, corpus, checkpoint = encoded.backbone, encoded.corpus, encoded.backbone.checkpoint
-    sample, batches = encoded.sample(recipe), encoded.batches(recipe)
+    sample = encoded.sample(recipe)
     if not len(sample.vectors):
         raise BackboneError(f"No word of the corpus is in the vocabulary of {checkpoint.name}.")
     mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -217,29 +245,41 @@ def make_head(
     fixed = {"mean": mean, **weighting.id_weights(checkpoint, corpus, sif, recipe.max_tokens)}
     spec = _spec(backbone, recipe, about_corpus)
 
-    def batch(step: int) -> Tensor:
-        vectors = batches(step).vectors.astype(np.float32)
-        return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
-
     def head_of(vae: TokenVAE) -> Head:
-        return Head(spec, {**fixed, **_encoder_tensors(vae)})
+        return Head(spec, {**fixed, **_learned_tensors(vae)})
 
     steps = recipe.total_steps(corpus.sentences)
     run = TrainingCheckpoint(directory, identity(backbone, corpus, recipe)) if directory else None
     dev_score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
     score = (lambda vae: dev_score(head_of(vae))) if dev_score else None
-    vae, figures = train(batch, backbone.hidden_size, recipe, steps, run, progress, score, events)
+    objective = _objective(encoded, recipe, mean, teacher)
+    vae, figures = train(objective, recipe, steps, run, progress, score, events)
     figures |= {
         "steps": steps,
         "sentences": corpus.sentences,
         "sentences_cut": round(sample.truncated / len(sample), 4),
     }
     head = Head(spec.model_copy(update={"training": figures}), head_of(vae).tensors)
-    if recipe.token_weighting == "learned":
+    if recipe.token_weighting == "learned" and recipe.objective == "elbo":
         sentences = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
         learned = weighting.learned_weights(head, checkpoint, sentences, recipe.seed)
         head = Head(head.spec, {**head.tensors, **learned})
     return _with_statistics(head, backbone, sample) if recipe.model == "categorical" else head
+
+
+def _objective(
+    encoded: EncodedCorpus, recipe: Recipe, mean: Floats, teacher: Teacher | None
+) -> Objective[Any]:
+    hidden_size = encoded.backbone.hidden_size
+    if teacher is not None:
+        return Taught(prepare_lessons(encoded, recipe, teacher, mean), hidden_size, recipe)
+    batches = encoded.batches(recipe)
+
+    def tokens(step: int) -> Tensor:
+        vectors = batches(step).vectors.astype(np.float32)
+        return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
+
+    return Elbo(tokens, hidden_size, recipe)
 
 
 def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, object]:
@@ -274,19 +314,24 @@ def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
     )
 
 
-def _encoder_tensors(vae: TokenVAE) -> dict[str, Floats]:
-    """The encoder's weights and biases by their names in a head."""
-    return {
-        name: rounded(tensor) for name, tensor in linear_tensors(vae.encoder, "encoder").items()
-    }
+def _learned_tensors(vae: TokenVAE) -> dict[str, Floats]:
+    """The learned tensors by their names in a head."""
+    layers = linear_tensors(vae.encoder, "encoder")
+    tensors = {name: rounded(tensor) for name, tensor in layers.items()}
+    if isinstance(vae, Student):
+        tensors["centre"] = vae.centre.detach().cpu().numpy().reshape(vae.latent_dims, -1)
+        if vae.weigher is not None:
+            tensors |= linear_tensors(vae.weigher, "weigher")
+    return tensors
 
 
 def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
-    """Add the centre and the probe mixtures to a trained head."""
+    """Add the probe mixtures to a trained head, and the centre unless it was learned."""
     candidates = probes_for(backbone.checkpoint)
     mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
     # A probe without a word in the vocabulary of static vectors has a NaN mixture.
     known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
     spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
-    tensors = {**head.tensors, "centre": head.centre_of(sample), "probes": mixtures[known]}
-    return Head(spec, tensors)
+    centre = head.tensors.get("centre", None)
+    centre = head.centre_of(sample) if centre is None else centre
+    return Head(spec, {**head.tensors, "centre": centre, "probes": mixtures[known]})

@@ -15,14 +15,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from model_store import LatteMixError
+from training.objectives import Outcome
 from training.progress import progress_bar
-from training.vae import Autoencoder, CategoricalVAE, Loss, TokenVAE
+from training.vae import Autoencoder, CategoricalVAE, TokenVAE
 
 LOG = "log.jsonl"
 
 _INTERVAL = 20  # steps between log entries
 _DEV_SCORES = 10  # dev scores in a run, besides the one at the last step
-_FIGURES = ("loss", "reconstruction", "kl", "dims_in_use", "classes_in_use")
+_FIGURES = ("loss", "teaching", "reconstruction", "kl", "dims_in_use", "classes_in_use")
 _MIN_INFORMATION = 0.05  # nats; a latent dim with less is not in use
 
 Figures = dict[str, float]
@@ -65,11 +66,11 @@ class Monitor:
             if entries := _truncate(self._log, start):
                 self.figures = {name: entries[-1][name] for name in _FIGURES if name in entries[-1]}
 
-    def step(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
+    def step(self, step: int, vae: TokenVAE, outcome: Outcome, beta: float) -> None:
         """Record a finished step."""
-        self._tokens += len(code)
+        self._tokens += len(outcome.code)
         if step % _INTERVAL == 0 or step + 1 == self._steps:
-            self._record(step, vae, code.detach().float(), loss, beta)
+            self._record(step, vae, outcome, beta)
         self._bar.update()
 
     def close(self) -> None:
@@ -78,10 +79,11 @@ class Monitor:
         if self._tensorboard:
             self._tensorboard.close()
 
-    def _record(self, step: int, vae: TokenVAE, code: Tensor, loss: Loss, beta: float) -> None:
+    def _record(self, step: int, vae: TokenVAE, outcome: Outcome, beta: float) -> None:
         speed = self._tokens / max(time.perf_counter() - self._since, 1e-9)
-        parts = zip(_FIGURES[:3], loss, strict=True)
-        self.figures = {name: round(part.item(), 4) for name, part in parts}
+        code = outcome.code.detach().float()
+        parts = {"loss": outcome.loss, **outcome.parts}
+        self.figures = {name: _digits(part.item()) for name, part in parts.items()}
         self.figures |= latent_figures(vae, code)
         entry = {"step": step, **self.figures, "beta": beta, "tokens_per_second": round(speed)}
         self._write({**entry, **_kl_per_dim(vae, code), **self._dev_score(step, vae)})
@@ -174,6 +176,11 @@ def read_log(path: Path) -> list[Entry]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
+def _digits(value: float) -> float:
+    """Five significant digits: losses of different objectives differ by orders of magnitude."""
+    return float(f"{value:.5g}")
+
+
 def _truncate(log: Path, start: int) -> list[Entry]:
     """Remove the entries of steps that will be repeated; return the others."""
     entries = [entry for entry in read_log(log) if entry["step"] < start]
@@ -185,9 +192,9 @@ def _postfix(entry: Entry) -> dict[str, str]:
     """The figures of an entry that fit beside a progress bar."""
     kl_per_dim = entry.get("kl_per_dim")
     values = {
-        "loss": (entry["loss"], ".1f"),
-        "rec": (entry["reconstruction"], ".1f"),
-        "kl": (entry["kl"], ".1f"),
+        "loss": (entry["loss"], ".3g"),
+        "rec": (entry.get("reconstruction"), ".1f"),
+        "kl": (entry.get("kl"), ".1f"),
         "kl/dim": (median(kl_per_dim) if kl_per_dim else None, ".2f"),
         "dims": (entry.get("dims_in_use"), ".0f"),
         "classes": (entry.get("classes_in_use"), ".1f"),

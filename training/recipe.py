@@ -21,6 +21,21 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    objective: Literal["elbo", "taught"] = Field(
+        "elbo", description="Reconstruct tokens (elbo), or follow a teacher (taught)."
+    )
+    teacher: str | None = Field(
+        None,
+        description="Teacher: a backbone's mean pooling, model:NAME of the store, or a .npy file.",
+    )
+    neighbours: int = Field(
+        3, ge=0, description="Sentences nearest by the teacher, added to a batch for each sentence."
+    )
+    elbo_weight: float = Field(0.0, ge=0, description="Weight of the ELBO in a taught objective.")
+    template: str | None = Field(
+        None, description="Read the backbone token by token, in this text with {token}."
+    )
+
     layer: int | None = Field(None, ge=0, description="Hidden layer to read; the last if unset.")
     max_tokens: int = Field(256, gt=2, description="Tokens per sentence; the rest is truncated.")
     max_sentences: int | None = Field(None, gt=1, description="Sample size; unset: all sentences.")
@@ -60,6 +75,14 @@ class Recipe(BaseModel):
     def _has_one_length(self) -> "Recipe":
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("set either steps or epochs")
+        return self
+
+    @model_validator(mode="after")
+    def _has_teacher_if_taught(self) -> "Recipe":
+        if (self.objective == "taught") != (self.teacher is not None):
+            raise ValueError("objective 'taught' and a teacher go together: set both or neither")
+        if self.objective == "taught" and self.model != "categorical":
+            raise ValueError(f"objective 'taught' needs the categorical model, not {self.model!r}")
         return self
 
     def total_steps(self, sentences: int) -> int:

@@ -1,25 +1,24 @@
-"""The training loop: batches of token vectors in, a trained VAE out."""
+"""The training loop: an objective in, a trained model out."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from model_store import LatteMixError
 from training.checkpoint import TrainingCheckpoint
-from training.device import autocast, device
+from training.device import device
 from training.interrupt import Interrupted, uninterrupted
 from training.monitor import Figures, Monitor, ScoreFunction
+from training.objectives import Objective, Outcome
 from training.recipe import Recipe
-from training.vae import MODELS, Loss, TokenVAE, negative_elbo
+from training.vae import TokenVAE
 
 _CYCLES = 4
 
 
 def train(
-    batch: Callable[[int], Tensor],
-    hidden_size: int,
+    objective: Objective,
     recipe: Recipe,
     steps: int,
     run: TrainingCheckpoint | None = None,
@@ -27,41 +26,39 @@ def train(
     score: ScoreFunction | None = None,
     events: Path | None = None,
 ) -> tuple[TokenVAE, Figures]:
-    """Fit a VAE to normalised token vectors; resuming does not change the result.
+    """Fit a model by its objective; resuming does not change the result.
 
     `Interrupted` is raised between two steps, after a checkpoint is saved.
 
     Args:
-        batch: returns the token vectors [T, H] of a step.
-        hidden_size: H.
+        objective: the model and the loss of every step.
         recipe: the settings, except for the number of steps.
         steps: length of the run.
         run: checkpoint and log of the run, from which it resumes.
         progress: whether to show progress.
-        score: computes the dev score of the VAE.
+        score: computes the dev score of the model.
         events: directory of TensorBoard events.
     """
-    target = device()
-    torch.manual_seed(recipe.seed)  # the initial weights
-    vae = MODELS[recipe.model](hidden_size, recipe).to(target)
+    vae = objective.vae.to(device())
     adam = torch.optim.Adam(vae.parameters())
     start = done = run.restore(vae, adam) if run else 0
     monitor = Monitor(start, steps, run.directory if run else None, progress, score, events)
-    update: tuple[Tensor, Loss] | None = None
+    update: Outcome | None = None
     try:
         for step in range(start, steps):
-            tokens = batch(step).to(target, torch.float32)  # [T, H]
+            batch = objective.batch(step)
             with uninterrupted():
                 beta = BETA[recipe.beta_schedule](step, steps)
                 for group in adam.param_groups:
                     group["lr"] = learning_rate(recipe, step, steps)
                 # No tokens: no word of the batch is in the vocabulary of static vectors. The step
                 # is logged with the figures of the last update, so that the log is complete.
-                if len(tokens):
-                    update = _update(vae, adam, tokens, recipe, step, beta)
+                if batch is not None:
+                    update = objective.evaluate(batch, step, beta)
+                    _apply(update, adam, recipe, step)
                 done = step + 1
                 if update:
-                    monitor.step(step, vae, *update, beta)
+                    monitor.step(step, vae, update, beta)
                 if run and adam.state and (done % run.every == 0 or done == steps):
                     run.save(done, vae, adam)
     except Interrupted:
@@ -73,25 +70,16 @@ def train(
     return vae.cpu(), monitor.figures
 
 
-def _update(
-    vae: TokenVAE, adam: torch.optim.Adam, tokens: Tensor, recipe: Recipe, step: int, beta: float
-) -> tuple[Tensor, Loss]:
-    """Take one optimiser step; return the code [T, L, *] and the loss."""
-    # A generator per step: checkpoints need no generator state.
-    noise = torch.Generator(tokens.device).manual_seed((recipe.seed << 32) + step)
-    with autocast(tokens.device):
-        code, reconstruction = vae(tokens, noise)
-    kl = vae.kl(code.float())
-    loss = negative_elbo(tokens, reconstruction.float(), kl, beta, recipe.free_bits)
-    if not torch.isfinite(loss.total):
+def _apply(update: Outcome, adam: torch.optim.Adam, recipe: Recipe, step: int) -> None:
+    """Take one optimiser step."""
+    if not torch.isfinite(update.loss):
         raise LatteMixError(
-            f"The loss is {loss.total.item()} at step {step}: lower learning_rate"
+            f"The loss is {update.loss.item()} at step {step}: lower learning_rate"
             f" (it is {recipe.learning_rate:g}) or normalise by centre-equal-norm."
         )
     adam.zero_grad()
-    loss.total.backward()
+    update.loss.backward()
     adam.step()
-    return code, loss
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

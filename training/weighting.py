@@ -70,8 +70,9 @@ def learned_weights(
     words that fit in any sentence get a small weight. `batch` returns the sentences of a step.
     """
     check_learnable(checkpoint)
-    weigher = _weigher(head.spec.backbone.hidden_size, seed)
-    adam = torch.optim.Adam(weigher.parameters())
+    torch.manual_seed(seed)
+    network = weigher(head.spec.backbone.hidden_size)
+    adam = torch.optim.Adam(network.parameters())
     for step in range(STEPS):
         sentences = batch(step)
         sentences = sentences.take(np.flatnonzero(sentences.lengths >= MIN_TOKENS))
@@ -79,11 +80,11 @@ def learned_weights(
             continue
         for group in adam.param_groups:
             group["lr"] = LEARNING_RATE * linear_warmup_decay(step, STEPS, warmup=0.1)
-        loss = _contrastive_loss(head, weigher, sentences, np.random.default_rng([seed, step]))
+        loss = _contrastive_loss(head, network, sentences, np.random.default_rng([seed, step]))
         adam.zero_grad()
         loss.backward()
         adam.step()
-    return linear_tensors(weigher, "weigher")
+    return linear_tensors(network, "weigher")
 
 
 def check_learnable(checkpoint: Checkpoint) -> None:
@@ -95,9 +96,11 @@ def check_learnable(checkpoint: Checkpoint) -> None:
         )
 
 
-def _weigher(hidden_size: int, seed: int) -> nn.Sequential:
-    """Maps a normalised token vector [H] to the logarithm of its weight [1], initially 0."""
-    torch.manual_seed(seed)
+def weigher(hidden_size: int) -> nn.Sequential:
+    """A network from a normalised token vector [H] to the logarithm of its weight [1].
+
+    All weights are equal at first.
+    """
     last = nn.Linear(WIDTH, 1)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
@@ -105,13 +108,13 @@ def _weigher(hidden_size: int, seed: int) -> nn.Sequential:
 
 
 def _contrastive_loss(
-    head: Head, weigher: nn.Sequential, tokens: TokenVectors, rng: np.random.Generator
+    head: Head, network: nn.Sequential, tokens: TokenVectors, rng: np.random.Generator
 ) -> Tensor:
     """Cross-entropy of finding the other half of each sentence among those of all sentences."""
     vectors = tokens.vectors.astype(np.float32)
     distributions = torch.from_numpy(head.distributions(vectors)).flatten(1)  # [T, L*C]
     inputs = normalise(vectors, head.tensors["mean"], head.spec.normalisation)
-    weights = weigher(torch.from_numpy(inputs)).exp()  # [T, 1]
+    weights = network(torch.from_numpy(inputs)).exp()  # [T, 1]
     half = torch.from_numpy(tokens.sentence_of + len(tokens) * _second_half(tokens, rng))  # [T]
 
     def summed(values: Tensor) -> Tensor:

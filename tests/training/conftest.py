@@ -15,6 +15,7 @@ from training.cache import VectorCache
 from training.checkpoint import TrainingCheckpoint
 from training.corpus import Corpus, prepare
 from training.encoding import EncodedCorpus
+from training.objectives import Elbo
 from training.recipe import Recipe
 from training.trainer import train
 
@@ -95,7 +96,7 @@ def batch(step: int) -> torch.Tensor:
 
 def fit(recipe: Recipe, run: TrainingCheckpoint | None = None, steps: int | None = None):
     """Train a VAE on `batch`; return it and its figures."""
-    return train(batch, 8, recipe, steps or recipe.steps, run, progress=False)
+    return train(Elbo(batch, 8, recipe), recipe, steps or recipe.steps, run, progress=False)
 
 
 def weights(vae: torch.nn.Module) -> bytes:

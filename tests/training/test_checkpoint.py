@@ -9,6 +9,7 @@ from model_store import LatteMixError
 from tests.training.conftest import SMALL, batch, fit, weights
 from training.checkpoint import TrainingCheckpoint
 from training.interrupt import Interrupted
+from training.objectives import Elbo
 from training.recipe import Recipe
 from training.trainer import train
 
@@ -30,9 +31,11 @@ def test_interrupt_during_encoding_saves_the_finished_steps(
         return batch(step)
 
     with pytest.raises(Interrupted):
-        train(interrupting, 8, recipe, 50, run, progress=False)
+        train(Elbo(interrupting, 8, recipe), recipe, 50, run, progress=False)
     steps: list[int] = []
-    resumed, _ = train(lambda step: steps.append(step) or batch(step), 8, recipe, 50, run, False)
+    resumed, _ = train(
+        Elbo(lambda step: steps.append(step) or batch(step), 8, recipe), recipe, 50, run, False
+    )
     assert steps[0] == interrupted_at
     assert weights(resumed) == expected
 
@@ -50,7 +53,7 @@ def test_killed_run_resumes_to_the_same_weights_and_log(tmp_path: Path, killed_a
         return batch(step)
 
     with pytest.raises(KilledError):
-        train(killing, 8, recipe, 50, run, progress=False)
+        train(Elbo(killing, 8, recipe), recipe, 50, run, progress=False)
     assert run.path.exists() == (killed_at >= 10)
     resumed, figures = fit(recipe, run)
     assert weights(resumed) == expected

@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.training.conftest import SMALL, batch, fit
 from training.checkpoint import TrainingCheckpoint
 from training.monitor import Entry, collapse, latent_figures, read_log
+from training.objectives import Elbo
 from training.recipe import Recipe
 from training.trainer import train
 from training.vae import CategoricalVAE, TokenVAE
@@ -23,7 +24,14 @@ def score(vae: TokenVAE) -> float:
 
 def run_log(directory: Path, **changes: object) -> list[Entry]:
     recipe = Recipe(**LONG | changes)
-    train(batch, 8, recipe, recipe.steps, TrainingCheckpoint(directory, {}, every=50), False, score)
+    train(
+        Elbo(batch, 8, recipe),
+        recipe,
+        recipe.steps,
+        TrainingCheckpoint(directory, {}, every=50),
+        False,
+        score,
+    )
     return read_log(directory / "log.jsonl")
 
 
@@ -74,7 +82,14 @@ def test_baselines_log_only_the_figures_they_have(
 
 def test_logs_a_nan_score_as_null(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL)
-    train(batch, 8, recipe, 20, TrainingCheckpoint(tmp_path, {}), False, lambda vae: math.nan)
+    train(
+        Elbo(batch, 8, recipe),
+        recipe,
+        20,
+        TrainingCheckpoint(tmp_path, {}),
+        False,
+        lambda vae: math.nan,
+    )
     assert '"dev": null' in (tmp_path / "log.jsonl").read_text()
 
 
@@ -106,7 +121,7 @@ def killed(run: TrainingCheckpoint, events: Path) -> None:
         return batch(step)
 
     with pytest.raises(KilledError):
-        train(killing, 8, Recipe(**LONG), 200, run, False, score, events)
+        train(Elbo(killing, 8, Recipe(**LONG)), Recipe(**LONG), 200, run, False, score, events)
 
 
 def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> None:
@@ -114,7 +129,7 @@ def test_resumed_run_logs_every_step_once(tmp_path: Path, log: list[Entry]) -> N
     killed(run, events)
     with (run.directory / "log.jsonl").open("a") as file:
         file.write('{"step": 12')  # killed in the middle of a line
-    train(batch, 8, Recipe(**LONG), 200, run, False, score, events)
+    train(Elbo(batch, 8, Recipe(**LONG)), Recipe(**LONG), 200, run, False, score, events)
     resumed = read_log(run.directory / "log.jsonl")
     speed = {"tokens_per_second": 0}
     assert [entry | speed for entry in resumed] == [entry | speed for entry in log]
@@ -138,7 +153,7 @@ def test_collapse_is_fewer_than_half_of_the_dims_in_use() -> None:
 def test_warns_of_collapse(capsys: pytest.CaptureFixture[str]) -> None:
     # Equal tokens leave nothing to encode.
     recipe = Recipe(**SMALL | {"free_bits": 0.0, "beta_schedule": "constant"})
-    train(lambda step: torch.zeros(16, 8), 8, recipe, 50, progress=False)
+    train(Elbo(lambda step: torch.zeros(16, 8), 8, recipe), recipe, 50, progress=False)
     assert "only 0 of 8 latent dims carry information" in capsys.readouterr().err
     fit(Recipe(**SMALL))
     assert capsys.readouterr().err == ""

@@ -7,6 +7,7 @@ from model_store import LatteMixError
 from tests.training.conftest import SMALL, batch, fit, weights
 from training.checkpoint import TrainingCheckpoint
 from training.monitor import LOG, read_log
+from training.objectives import Elbo
 from training.recipe import Recipe
 from training.trainer import (
     cyclical_annealing,
@@ -52,7 +53,7 @@ def test_every_step_uses_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
         rates.append(adam.param_groups[0]["lr"])
         return step(adam, *arguments)
 
-    monkeypatch.setattr("training.trainer.negative_elbo", watching)
+    monkeypatch.setattr("training.objectives.negative_elbo", watching)
     monkeypatch.setattr(torch.optim.Adam, "step", stepping)
     changes = {"steps": 5, "temperature": 0.7, "free_bits": 0.2, "warmup": 0.4}
     vae, _ = fit(Recipe(**SMALL | changes))
@@ -66,11 +67,13 @@ def test_logs_and_saves_batches_without_tokens(tmp_path: Path) -> None:
         return batch(step) if step % 2 == 0 and step > 0 else torch.zeros(0, 8)
 
     run = TrainingCheckpoint(tmp_path, {}, every=1)
-    vae, figures = train(sparse, 8, Recipe(**SMALL), 10, run, progress=False)
+    vae, figures = train(Elbo(sparse, 8, Recipe(**SMALL)), Recipe(**SMALL), 10, run, progress=False)
     assert all(torch.isfinite(p).all() for p in vae.parameters())
     assert figures["loss"] > 0
     assert [entry["step"] for entry in read_log(tmp_path / LOG)] == [9]  # no update before step 2
-    resumed, _ = train(sparse, 8, Recipe(**SMALL), 10, run, progress=False)  # nothing left to do
+    resumed, _ = train(
+        Elbo(sparse, 8, Recipe(**SMALL)), Recipe(**SMALL), 10, run, progress=False
+    )  # nothing left to do
     assert weights(resumed) == weights(vae)
 
 

@@ -18,10 +18,10 @@ class StaticVectors:
         self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
         check_layer(checkpoint, layer or 0)
         try:
-            self._table = checkpoint.tensors()[TABLE]  # [V, H]
+            self.table = checkpoint.tensors()[TABLE]  # [V, H]
         except (SafetensorError, OSError, KeyError) as error:
             raise BackboneError(f"{checkpoint.name} cannot be loaded: {error}") from error
-        self.hidden_size: int = self._table.shape[1]
+        self.hidden_size: int = self.table.shape[1]
         self._tokenizer = Tokenizer(checkpoint.tokenizer, max_tokens)
 
     def encode(
@@ -34,7 +34,7 @@ class StaticVectors:
         truncated = sum(text.truncated for text in tokens)
         if advance:
             advance(len(sentences))
-        return TokenVectors(self._table[ids].astype(np.float32), ids, lengths, truncated)
+        return TokenVectors(self.table[ids].astype(np.float32), ids, lengths, truncated)
 
     def at(self, layer: int) -> "StaticVectors":
         """The same table, which has only layer 0."""

@@ -141,10 +141,10 @@ class DevScore:
         self._sample = next(sample.chunks(_DEV_CENTRE_SENTENCES))
 
     def __call__(self, head: Head) -> float:
-        """Score a head that has no centre yet."""
+        """Score a head, which may have no centre yet."""
         metric = head.spec.recommended_metric
-        if metric == "centred" and head.spec.model == "categorical":
+        is_categorical = head.spec.model == "categorical"  # the other models have one metric
+        if metric == "centred" and is_categorical and "centre" not in head.tensors:
             head = Head(head.spec, {**head.tensors, "centre": head.centre_of(self._sample)})
         scores = head_scores(head, self._tokens, self._left, self._right)
-        is_categorical = head.spec.model == "categorical"  # the other models have one metric
         return spearman(scores[metric] if is_categorical else scores.popitem()[1], self._gold)
