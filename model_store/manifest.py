@@ -57,6 +57,10 @@ class BackboneOrigin(_Record):
     architecture: str = Field(description="Family: `model_type` in config.json.")
     layer: int = Field(ge=0, description="Hidden layer whose token vectors the head reads.")
     hidden_size: int = Field(gt=0)
+    template: str | None = Field(
+        None,
+        description="Text each token was read in; None: the backbone reads whole sentences.",
+    )
 
 
 class HeadOrigin(_Record):

@@ -21,7 +21,6 @@ from lattemix.build.head import Floats, Head, HeadSpec, rounded
 from lattemix.tokenization import Tokenizer
 from model_store import latents
 from model_store.latents import LatentClass, Latents
-from model_store.manifest import BackboneOrigin
 from training.recipe import Recipe
 
 SENTENCES = [
@@ -174,13 +173,7 @@ def random_head(
     width = sample.vectors.shape[1]
     spec = HeadSpec.model_validate(
         {
-            "backbone": BackboneOrigin(
-                name=checkpoint.name,
-                sha256=checkpoint.sha256,
-                architecture=checkpoint.config["model_type"],
-                layer=layer,
-                hidden_size=width,
-            ),
+            "backbone": checkpoint.origin(layer, width),
             "latent_dims": RECIPE.latent_dims,
             "classes": RECIPE.classes,
             "temperature": 0.3,

@@ -102,6 +102,25 @@ def train(
 
 
 @cli.command()
+def distill(
+    out: Annotated[Path, Option(help="Directory to write the table to.")],
+    backbone: BackboneOption = DEFAULT_BACKBONE,
+    layer: Annotated[int | None, Option(min=0, help="Hidden layer; default: the last.")] = None,
+    template: Annotated[
+        str, Option(help='Text around each token, as in "the meaning of {token}".')
+    ] = "{token}",
+) -> None:
+    """Write a table of a transformer's token vectors, a static backbone to train heads on."""
+    from lattemix.build.backbones import open_backbone
+    from lattemix.build.distill import distill
+
+    with open_backbone(backbone) as checkpoint:
+        _notify(f"Distilling {checkpoint.name}")
+        distill(checkpoint, out, layer, template)
+    _notify(f"Wrote the table to {out}: pass it to train with --backbone {out}.")
+
+
+@cli.command()
 def export(
     head: HeadOption,
     name: Annotated[

@@ -59,9 +59,9 @@ class EncodedCorpus:
         self.backbone, self.corpus, self.cache = backbone, corpus, cache
 
     def shard(self, index: int, advance: Advance | None = None) -> TokenVectors:
-        """The token vectors of one shard, without words unknown to the backbone."""
+        """The token vectors of one shard, without ignored ones."""
         tokens = self.cache.encode(self.backbone, self.corpus.shard(index), advance)
-        return tokens.without(self.backbone.checkpoint.unknown_id)
+        return tokens.without(self.backbone.checkpoint.ignored_ids)
 
     def batches(self, recipe: Recipe) -> Batches:
         """The batches of a run."""

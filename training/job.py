@@ -26,7 +26,6 @@ from lattemix.build.network import check_exportable
 from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
-from model_store.manifest import BackboneOrigin
 from training import backbones, weighting
 from training.backbones import Backbone
 from training.cache import VectorCache
@@ -292,15 +291,8 @@ def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, ob
 
 
 def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
-    checkpoint = backbone.checkpoint
     return HeadSpec(
-        backbone=BackboneOrigin(
-            name=checkpoint.name,
-            sha256=checkpoint.sha256,
-            architecture=checkpoint.config["model_type"],
-            layer=backbone.layer,
-            hidden_size=backbone.hidden_size,
-        ),
+        backbone=backbone.checkpoint.origin(backbone.layer, backbone.hidden_size),
         model=recipe.model,
         latent_dims=recipe.latent_dims,
         classes=recipe.classes,

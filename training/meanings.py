@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.build.backbones import open_backbone
+from lattemix.build.distill import open_origin
 from lattemix.build.head import Floats, Head, HeadError
 from lattemix.tokenization import Tokenizer
 from model_store.latents import LATENTS, LatentClass, Latents, write
@@ -33,8 +33,8 @@ def meanings(head: Head, encoded: EncodedCorpus, recipe: Recipe) -> Latents:
     """
     shards = encoded.shards_read(recipe)[:_MAX_SHARDS]
     tokenizer = Tokenizer(encoded.backbone.checkpoint.tokenizer, encoded.backbone.max_tokens)
-    unknown = encoded.backbone.checkpoint.unknown_id
-    words = [_words(tokenizer, encoded.corpus.shard(index), unknown) for index in shards]
+    ignored = encoded.backbone.checkpoint.ignored_ids
+    words = [_words(tokenizer, encoded.corpus.shard(index), ignored) for index in shards]
     frequencies = Counter(word for shard in words for word in shard if word)
     common = frequencies.most_common(_MAX_WORDS)
     vocabulary = [word for word, count in common if count >= _MIN_TOKENS]
@@ -73,10 +73,9 @@ def describe(
     if head.spec.model != "categorical":
         raise HeadError(f"{directory} is of the {head.spec.model} model, which has no classes.")
     with (
-        open_backbone(backbone or head.spec.backbone.name) as checkpoint,
+        open_origin(head.spec.backbone, backbone) as checkpoint,
         TemporaryDirectory() as temporary,
     ):
-        checkpoint.check_digest(head.spec.backbone)
         recipe = Recipe(**head.spec.recipe)
         corpus = prepare(read(files, columns), Path(temporary), recipe.max_sentences)
         loaded = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
@@ -91,12 +90,14 @@ def describe(
     notify(f"Wrote {directory / LATENTS}; export the head again to serve it.")
 
 
-def _words(tokenizer: Tokenizer, sentences: Sequence[str], unknown: int | None) -> list[str | None]:
-    """The lower-case word of each known token; None for tokens without letters."""
+def _words(
+    tokenizer: Tokenizer, sentences: Sequence[str], ignored: Sequence[int]
+) -> list[str | None]:
+    """The lower-case word of each token that is not ignored; None for tokens without letters."""
     words: list[str | None] = []
     for sentence in sentences:
         tokens, spans = tokenizer.parse(sentence)
-        known = [span for span, id_ in zip(spans, tokens.ids, strict=True) if id_ != unknown]
+        known = [span for span, id_ in zip(spans, tokens.ids, strict=True) if id_ not in ignored]
         bounds: dict[int | None, tuple[int, int]] = {}
         for span in known:
             start, _ = bounds.get(span.word, (span.start, 0))

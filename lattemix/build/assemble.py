@@ -10,9 +10,10 @@ import onnx
 from numpy.typing import NDArray
 
 from lattemix import __version__
-from lattemix.build.backbones import Checkpoint, TokenVectors, open_backbone
+from lattemix.build.backbones import Checkpoint, TokenVectors
 from lattemix.build.backbones.words import TABLE
 from lattemix.build.calibration import calibrate
+from lattemix.build.distill import open_origin
 from lattemix.build.graph import Float16Graph, Graph, Int8Graph
 from lattemix.build.head import Floats, Head
 from lattemix.build.network import build_model
@@ -47,10 +48,7 @@ def assemble(
     check_name(name)
     head = Head.load(head_directory)
     latents = _latents(head_directory / LATENTS, head)
-    source = backbone or head.spec.backbone.name
-    tell(f"Opening the backbone {source}")
-    with open_backbone(source) as checkpoint:
-        checkpoint.check_digest(head.spec.backbone)
+    with open_origin(head.spec.backbone, backbone, tell) as checkpoint:
         checkpoint.check_length(head.spec.max_tokens)
         for precision in precisions:
             tell(f"Building the graph in {precision}")

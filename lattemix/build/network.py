@@ -1,5 +1,8 @@
 """The ONNX model of a backbone and a head, built from their weights without torch."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
@@ -7,7 +10,7 @@ from safetensors import SafetensorError
 
 from lattemix.build.backbones import Checkpoint
 from lattemix.build.backbones.words import TABLE
-from lattemix.build.families import FAMILIES, ExportError, Tensors
+from lattemix.build.families import FAMILIES, Architecture, ExportError, Tensors
 from lattemix.build.graph import FUSED, Graph
 from lattemix.build.head import Head
 from lattemix.build.transformer import hidden_states
@@ -41,37 +44,48 @@ def build_model(checkpoint: Checkpoint, head: Head, graph: Graph | None = None) 
             f"This head is of the {head.spec.model} model, a baseline for evaluation: only "
             "categorical heads can be served."
         )
+    with complete(checkpoint):
+        mixture = _mixture(graph, head, _token_vectors(graph, checkpoint, head))
+    pool = helper.make_tensor_value_info("pool", TensorProto.FLOAT, ["B", "G", "S"])
+    shape = ("B", "G", head.spec.latent_dims, head.spec.classes)
+    return to_model(graph, mixture, "mixture", shape, [pool])
+
+
+@contextmanager
+def complete(checkpoint: Checkpoint) -> Iterator[None]:
+    """Raise ExportError if a tensor or a config field of the backbone is missing."""
     try:
-        weights = checkpoint.tensors()
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ExportError(
-            f"The weights in {checkpoint.directory} are damaged or unreadable: {error}."
-        ) from error
-    try:
-        tokens = _token_vectors(graph, checkpoint, weights, head)
+        yield
     except KeyError as error:
         raise ExportError(
             f"{checkpoint.name}: {error.args[0]!r} is missing from its weights or its config."
         ) from error
-    mixture = _mixture(graph, head, tokens)
-    size = sum(len(tensor.raw_data) for tensor in graph.initializers)
-    if size > MAX_BYTES:
+
+
+def read_weights(checkpoint: Checkpoint) -> Tensors:
+    """Return the backbone's tensors; raise ExportError if they cannot be read."""
+    try:
+        return checkpoint.tensors()
+    except (OSError, SafetensorError, ValueError) as error:
         raise ExportError(
-            f"The graph has {size / 1e9:.1f} GB in {graph.precision}, but one ONNX file holds at "
-            "most 2.1 GB: export it in fp16, or read a lower layer."
-        )
-    return _model(graph, mixture, head)
+            f"The weights in {checkpoint.directory} are damaged or unreadable: {error}."
+        ) from error
 
 
-def _token_vectors(graph: Graph, checkpoint: Checkpoint, weights: Tensors, head: Head) -> str:
+def read_transformer(checkpoint: Checkpoint) -> Architecture:
+    """Return the backbone in BERT's terms."""
+    return FAMILIES[checkpoint.config["model_type"]](checkpoint.config, read_weights(checkpoint))
+
+
+def _token_vectors(graph: Graph, checkpoint: Checkpoint, head: Head) -> str:
     """The token vectors [B, S, H] that the head reads."""
     expected_width, layer = head.spec.backbone.hidden_size, head.spec.backbone.layer
     if checkpoint.is_static:
-        table = weights[TABLE]
+        table = read_weights(checkpoint)[TABLE]
         width = table.shape[-1]
         tokens = graph.look_up(TABLE, table, "input_ids")
     else:
-        model = FAMILIES[checkpoint.config["model_type"]](checkpoint.config, weights)
+        model = read_transformer(checkpoint)
         if layer > model.layers:
             raise ExportError(f"The head reads layer {layer}, but there are {model.layers} layers.")
         width = model.width
@@ -120,19 +134,36 @@ def _normalise(graph: Graph, head: Head, tokens: str) -> str:
     return graph.op("Mul", graph.op("Div", centred, graph.op("Max", norm, tiny)), width)
 
 
-def _model(graph: Graph, mixture: str, head: Head) -> onnx.ModelProto:
-    spec = head.spec
+def to_model(
+    graph: Graph,
+    output: str,
+    name: str,
+    shape: Sequence[str | int],
+    inputs: Sequence[onnx.ValueInfoProto] = (),
+) -> onnx.ModelProto:
+    """Return the finished graph as a model.
+
+    Args:
+        graph: the graph, which reads `input_ids` and `attention_mask`, [B, S] each.
+        output: the graph's name of its result, in float32.
+        name: the result's name in the model.
+        shape: the result's shape.
+        inputs: further inputs.
+    """
+    size = sum(len(tensor.raw_data) for tensor in graph.initializers)
+    if size > MAX_BYTES:
+        raise ExportError(
+            f"The graph has {size / 1e9:.1f} GB in {graph.precision}, but one ONNX file holds at "
+            "most 2.1 GB: export it in fp16, or read a lower layer."
+        )
     info = helper.make_tensor_value_info
-    graph.nodes.append(helper.make_node("Identity", [mixture], ["mixture"], name="mixture"))
+    graph.nodes.append(helper.make_node("Identity", [output], [name], name=name))
+    ids, mask = (info(n, TensorProto.INT64, ["B", "S"]) for n in ("input_ids", "attention_mask"))
     proto = helper.make_graph(
         graph.nodes,
         "latte-mix",
-        inputs=[
-            info("input_ids", TensorProto.INT64, ["B", "S"]),
-            info("attention_mask", TensorProto.INT64, ["B", "S"]),
-            info("pool", TensorProto.FLOAT, ["B", "G", "S"]),
-        ],
-        outputs=[info("mixture", TensorProto.FLOAT, ["B", "G", spec.latent_dims, spec.classes])],
+        inputs=[ids, mask, *inputs],
+        outputs=[info(name, TensorProto.FLOAT, shape)],
         initializer=graph.initializers,
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(FUSED, 1)]

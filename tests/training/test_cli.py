@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lattemix.build.head import Head
 from tests.training.conftest import Run, settings
 from tests.training.test_job import ROOT
 
@@ -185,3 +186,26 @@ print("torch" in sys.modules or "transformers" in sys.modules)
     message, imported = outcome.stdout.splitlines()
     assert message.startswith("lattemix-train: Cannot read the corpus none.txt")
     assert imported == "False"
+
+
+def test_head_on_a_distilled_table_is_exported_from_the_transformer(
+    run: Run, corpus: Path, backbone: Path, dev: Path, tmp_path: Path
+) -> None:
+    table, out, cache = tmp_path / "table", tmp_path / "mine", tmp_path / "cache"
+    assert run("distill", "--backbone", backbone, "--layer", 1, "--out", table) == 0
+    options = settings(latent_dims=4, classes=5, max_tokens=16, token_weighting="learned")
+    training = ["--backbone", table, "--corpus", corpus, "--cache", cache, "--steps", 20, *options]
+    assert run("train", *training, "--out", out) == 0
+    origin = Head.load(out).spec.backbone
+    assert (origin.name, origin.layer, origin.template) == (backbone.name, 1, "{token}")
+    head = ["--head", out, "--backbone", backbone]
+    assert run("export", *head, "--store", tmp_path / "store") == 0
+    assert run("evaluate", *head, "--data", dev, "--sets", dev.name, "--cache", cache) == 0
+    assert run("describe", *head, "--corpus", corpus, "--cache", cache) == 0
+
+
+def test_distill_reports_a_template_without_a_token(
+    run: Run, backbone: Path, tmp_path: Path
+) -> None:
+    code = run("distill", "--backbone", backbone, "--out", tmp_path / "t", "--template", "word")
+    assert str(code).startswith("lattemix-train: The template 'word' must contain {token} once.")

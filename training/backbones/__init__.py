@@ -40,7 +40,7 @@ def check(checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> 
     if checkpoint.is_static:
         from training.backbones.static import check_layer
 
-        check_layer(checkpoint, layer or 0)
+        check_layer(checkpoint, layer)
     else:
         from training.backbones.transformer import check
 

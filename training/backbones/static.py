@@ -1,4 +1,4 @@
-"""Static word vectors (GloVe, word2vec) as a backbone: one row per token."""
+"""A table of token vectors (GloVe, word2vec, distilled) as a backbone: one row per token."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from training.backbones import Advance
 
 
 class StaticVectors:
-    """A lookup table. Unknown words share one row of zeros, with weight 0."""
+    """A lookup table. Special and unknown tokens have rows of zeros, and no weight."""
 
     def __init__(self, checkpoint: Checkpoint, max_tokens: int, layer: int | None = None) -> None:
-        self.checkpoint, self.max_tokens, self.layer = checkpoint, max_tokens, 0
-        check_layer(checkpoint, layer or 0)
+        self.checkpoint, self.max_tokens = checkpoint, max_tokens
+        self.layer = check_layer(checkpoint, layer)
         try:
             self.table = checkpoint.tensors()[TABLE]  # [V, H]
         except (SafetensorError, OSError, KeyError) as error:
@@ -37,7 +37,7 @@ class StaticVectors:
         return TokenVectors(self.table[ids].astype(np.float32), ids, lengths, truncated)
 
     def at(self, layer: int) -> "StaticVectors":
-        """The same table, which has only layer 0."""
+        """The same table, which has only one layer."""
         check_layer(self.checkpoint, layer)
         return self
 
@@ -46,7 +46,11 @@ class StaticVectors:
         return [self.encode(sentences) for _ in layers]
 
 
-def check_layer(checkpoint: Checkpoint, layer: int) -> None:
-    """Reject any layer but 0."""
-    if layer:
-        raise BackboneError(f"{checkpoint.name} has no layers, so there is no layer {layer}.")
+def check_layer(checkpoint: Checkpoint, layer: int | None) -> int:
+    """Return the table's layer; reject any other."""
+    own = checkpoint.layer or 0
+    if layer not in (None, own):
+        raise BackboneError(
+            f"{checkpoint.name} has vectors of layer {own} only, so there is no layer {layer}."
+        )
+    return own

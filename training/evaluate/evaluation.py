@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lattemix.build.backbones import BackboneError, open_backbone
+from lattemix.build.distill import open_origin
 from lattemix.build.head import STATISTICS_SENTENCES, Head
 from lattemix.client import Client
 from lattemix.encoder import Encoder
@@ -109,15 +110,14 @@ class Evaluation:
         if source is None:
             return None
         try:
-            checkpoint = stack.enter_context(open_backbone(source))
+            opened = open_origin(origin, source) if origin else open_backbone(source)
+            checkpoint = stack.enter_context(opened)
         except BackboneError as error:
             if self.backbone or self.heads or not self.model:
                 raise
             heads.clear()
             left_out.append(f"poolings: {error}")
             return None
-        for expected in [head.spec.backbone for head in heads] or ([origin] if origin else []):
-            checkpoint.check_digest(expected)
         tokens = tokens or min(MAX_TOKENS, checkpoint.positions or MAX_TOKENS)
         return load(checkpoint, tokens, origin.layer if origin else self.layer)
 
@@ -133,7 +133,8 @@ class Evaluation:
 def _settings(head: Head) -> dict[str, object]:
     """The settings that must agree for scores to be averaged over heads."""
     recipe = {key: value for key, value in head.spec.recipe.items() if key != "seed"}
-    return {"backbone": head.spec.backbone.sha256, "layer": head.spec.backbone.layer, **recipe}
+    backbone = head.spec.backbone.model_dump(include={"sha256", "layer", "template"})
+    return {**backbone, **recipe}
 
 
 def record_scores(report: Report, directory: Path, precision: Precision = "fp32") -> None:

@@ -22,9 +22,9 @@ Index = NDArray[np.intp]  # [N], index of a pair's sentence among the distinct s
 
 
 def encode(backbone: Backbone, cache: VectorCache, sentences: Sequence[str]) -> TokenVectors:
-    """Token vectors of sentences, through the cache, without words unknown to the backbone."""
+    """Token vectors of sentences, through the cache, without ignored ones."""
     shards = [cache.encode(backbone, shard) for shard in in_shards(sentences)]
-    return TokenVectors.join(shards).without(backbone.checkpoint.unknown_id)
+    return TokenVectors.join(shards).without(backbone.checkpoint.ignored_ids)
 
 
 def in_shards(sentences: Sequence[str]) -> Iterator[Sequence[str]]:

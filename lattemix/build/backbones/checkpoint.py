@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from safetensors.numpy import load_file
 
 from lattemix.build.families import FAMILIES
 from model_store import LatteMixError
+from model_store.errors import first_problem
 from model_store.manifest import TOKENIZER, BackboneOrigin, sha256_of
 
 CONFIG = "config.json"
@@ -65,21 +67,54 @@ class Checkpoint:
 
     @property
     def is_static(self) -> bool:
-        """Whether this is a table of word vectors, not a transformer."""
+        """Whether this is a table of token vectors, not a transformer."""
         return bool(self.config["model_type"] == "static")
 
     @property
-    def unknown_id(self) -> int | None:
-        """The id of the unknown token, if it is to be ignored."""
-        return self.config.get("unknown_id") if self.is_static else None
+    def ignored_ids(self) -> list[int]:
+        """The ids of a table's special and unknown tokens, which have no weight in a mixture."""
+        if not self.is_static:
+            return []
+        unknown = [self.config["unknown_id"]] if "unknown_id" in self.config else []
+        ids: list[int] = self.config.get("ignored_ids", unknown)
+        return ids
+
+    @property
+    def layer(self) -> int | None:
+        """The only layer that a table has vectors of; None for a transformer."""
+        return self.origin(0, 1).layer if self.is_static else None
+
+    def origin(self, layer: int, hidden_size: int) -> BackboneOrigin:
+        """Describe this backbone, read at a layer; a distilled table is described by its source."""
+        fields = {"name": self.name, "sha256": self.sha256, "layer": layer}
+        fields["architecture"] = self.config["model_type"]
+        if self.is_static and "source" in self.config:
+            fields = self.config["source"]
+        try:
+            return BackboneOrigin.model_validate({**fields, "hidden_size": hidden_size})
+        except (ValidationError, TypeError) as error:
+            reason = first_problem(error) if isinstance(error, ValidationError) else error
+            raise BackboneError(f"{self.directory / CONFIG}, source: {reason}.") from error
 
     def check_digest(self, expected: BackboneOrigin) -> None:
-        """Raise BackboneError unless these are the weights that a head was trained on."""
-        if self.sha256 != expected.sha256:
+        """Raise BackboneError unless a head was trained on this backbone.
+
+        A transformer also passes as the source of the table that the head was trained on.
+        """
+        origin = self.origin(expected.layer, expected.hidden_size)
+        if origin.sha256 != expected.sha256:
             raise BackboneError(
                 f"The head was trained on {expected.name} with weights of SHA-256 "
-                f"{expected.sha256[:12]}…, but {self.name} has {self.sha256[:12]}…: train a head "
+                f"{expected.sha256[:12]}…, but {self.name} has {origin.sha256[:12]}…: train a head "
                 "for it with `lattemix-train train`."
+            )
+        if self.is_static and (origin.layer, origin.template) != (
+            expected.layer,
+            expected.template,
+        ):
+            raise BackboneError(
+                f"The head was trained on {_reading(expected)}, but {self.name} was distilled from "
+                f"{_reading(origin)}: pass the transformer itself."
             )
 
     def check_length(self, max_tokens: int) -> None:
@@ -102,6 +137,12 @@ class Checkpoint:
     def tokenizer(self) -> Path:
         """The path of `tokenizer.json`."""
         return self.directory / TOKENIZER
+
+
+def _reading(origin: BackboneOrigin) -> str:
+    """What was read of a backbone, for error messages."""
+    template = "" if origin.template is None else f" with the template {origin.template!r}"
+    return f"layer {origin.layer} of {origin.name}{template}"
 
 
 def read_config(directory: Path, source: str) -> dict[str, Any]:

@@ -35,11 +35,11 @@ class TokenVectors:
         tokens = np.concatenate(spans) if spans else np.arange(0)
         return TokenVectors(self.vectors[tokens], self.ids[tokens], self.lengths[list(sentences)])
 
-    def without(self, token: int | None) -> "TokenVectors":
-        """Return the sentences without the tokens of one id."""
-        if token is None:
+    def without(self, ids: Sequence[int]) -> "TokenVectors":
+        """Return the sentences without the tokens of these ids."""
+        if not ids:
             return self
-        rest = self.ids != token
+        rest = ~np.isin(self.ids, ids)
         lengths = np.bincount(self.sentence_of[rest], minlength=len(self)).astype(np.int32)
         return TokenVectors(self.vectors[rest], self.ids[rest], lengths, self.truncated)
 

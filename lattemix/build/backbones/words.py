@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import tokenizers
@@ -15,7 +15,7 @@ from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS
 from model_store import LatteMixError
 from model_store.manifest import TOKENIZER
 
-TABLE = "embeddings"  # name of the tensor [V + 1, H]: a row per word, and zeros for unknown words
+TABLE = "embeddings"  # name of the tensor [V, H]: a row per token, zeros if it is ignored
 UNKNOWN = "[UNK]"
 _PICKLES = (".kv", ".model", ".pkl", ".pickle")
 SUFFIXES = (".txt", ".vec", ".bin", ".npy", *_PICKLES)
@@ -61,16 +61,23 @@ def save(words: Sequence[str], vectors: NDArray[np.float32], directory: Path) ->
     table = np.concatenate([vectors[rows], np.zeros((1, hidden_size))]).astype(np.float32)
     lowercase = not any(character.isupper() for word in words for character in word)
 
+    tokenizer = _tokenizer(vocabulary, lowercase)
+    write(table, tokenizer, directory, ignored_ids=[unknown_id], lowercase=lowercase)
+
+
+def write(
+    table: NDArray[np.float32], tokenizer: tokenizers.Tokenizer, directory: Path, **config: Any
+) -> None:
+    """Write a table [V, H] and the tokenizer of its rows as a backbone directory.
+
+    `config` is added to `config.json`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    _tokenizer(vocabulary, lowercase).save(str(directory / TOKENIZER), pretty=False)
-    config = {
-        "model_type": "static",
-        "hidden_size": hidden_size,
-        "vocab_size": len(table),
-        "unknown_id": unknown_id,
-        "lowercase": lowercase,
-    }
-    (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    tokenizer.save(str(directory / TOKENIZER), pretty=False)
+    size, hidden_size = table.shape
+    config = {"model_type": "static", "hidden_size": hidden_size, "vocab_size": size, **config}
+    text = json.dumps(config, indent=2, ensure_ascii=False)
+    (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
     save_file({TABLE: table}, directory / SAFETENSORS)
 
 

@@ -27,9 +27,10 @@ def test_takes_sentences_in_the_given_order(tokens: TokenVectors) -> None:
 
 
 def test_removes_a_token(tokens: TokenVectors) -> None:
-    assert sentences(tokens.without(9)) == [[5], [], [5, 7], [8]]
-    assert tokens.without(9).truncated == 1
-    assert tokens.without(None) is tokens
+    assert sentences(tokens.without([9])) == [[5], [], [5, 7], [8]]
+    assert tokens.without([9]).truncated == 1
+    assert sentences(tokens.without([9, 5])) == [[], [], [7], [8]]
+    assert tokens.without([]) is tokens
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 9])
