@@ -19,6 +19,7 @@ from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
 from training.output import resume_command, saved_step
 from training.readers import check as check_corpus
+from training.readers import read_exclusion
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe, parse_settings
 
 cli = typer.Typer(
@@ -67,6 +68,10 @@ def train(
         int | None, Option(min=2, help="Same as --set max_sentences=N.")
     ] = None,
     column: ColumnOption = None,
+    exclude: Annotated[
+        list[Path] | None,
+        Option(help="Folder of benchmarks, or file, whose sentences to drop; repeatable."),
+    ] = None,
     about: Annotated[str | None, Option(help="Description of the corpus.")] = None,
     licence: Annotated[str | None, Option(help="Licence of the corpus.")] = None,
     dev: Annotated[Path | None, Option(help="An sts-dev.csv to score the head on.")] = None,
@@ -83,6 +88,7 @@ def train(
         overrides = {key: value for key, value in options.items() if value is not None}
         chosen = Recipe.load(recipe, **parse_settings(settings or ()) | overrides)
         check_corpus(corpus, column or ())  # before importing torch, which takes seconds
+        exclusion = read_exclusion(exclude or (), column or ())
         pairs = read_pairs(dev) if dev else None
         from training.job import Job
 
@@ -93,6 +99,7 @@ def train(
             chosen,
             VectorCache(cache, cache_gb),
             columns=column or (),
+            exclusion=exclusion,
             about=about,
             licence=licence,
             dev=pairs,
