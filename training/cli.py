@@ -14,6 +14,7 @@ from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
 from training.cache import DEFAULT_GIGABYTES, VectorCache
+from training.corpora.commands import corpus as corpus_commands
 from training.evaluate.sets import TEST_SETS
 from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
@@ -28,6 +29,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train, export and evaluate Latte-Mix heads.",
 )
+cli.add_typer(corpus_commands, name="corpus")
 
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
 SETTINGS = Recipe.load(DEFAULT_RECIPE).describe()
