@@ -14,11 +14,13 @@ from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
 from training.cache import DEFAULT_GIGABYTES, VectorCache
+from training.corpora.commands import corpus as corpus_commands
 from training.evaluate.sets import TEST_SETS
 from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
 from training.output import resume_command, saved_step
 from training.readers import check as check_corpus
+from training.readers import read_exclusion
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe, parse_settings
 
 cli = typer.Typer(
@@ -27,6 +29,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train, export and evaluate Latte-Mix heads.",
 )
+cli.add_typer(corpus_commands, name="corpus")
 
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
 SETTINGS = Recipe.load(DEFAULT_RECIPE).describe()
@@ -67,6 +70,10 @@ def train(
         int | None, Option(min=2, help="Same as --set max_sentences=N.")
     ] = None,
     column: ColumnOption = None,
+    exclude: Annotated[
+        list[Path] | None,
+        Option(help="Folder of benchmarks, or file, whose sentences to drop; repeatable."),
+    ] = None,
     about: Annotated[str | None, Option(help="Description of the corpus.")] = None,
     licence: Annotated[str | None, Option(help="Licence of the corpus.")] = None,
     dev: Annotated[Path | None, Option(help="An sts-dev.csv to score the head on.")] = None,
@@ -83,6 +90,7 @@ def train(
         overrides = {key: value for key, value in options.items() if value is not None}
         chosen = Recipe.load(recipe, **parse_settings(settings or ()) | overrides)
         check_corpus(corpus, column or ())  # before importing torch, which takes seconds
+        exclusion = read_exclusion(exclude or (), column or ())
         pairs = read_pairs(dev) if dev else None
         from training.job import Job
 
@@ -93,6 +101,7 @@ def train(
             chosen,
             VectorCache(cache, cache_gb),
             columns=column or (),
+            exclusion=exclusion,
             about=about,
             licence=licence,
             dev=pairs,

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from model_store import LatteMixError
+from training.exclusion import Exclusion
 
 SHARD_SENTENCES = 2048  # about 20 MB of half-precision vectors for a backbone of width 384
 _BUCKETS = 256
@@ -27,6 +28,8 @@ class Corpus:
     directory: Path
     sentences: int
     sha256: str  # of the sentences in order
+    excluded: int = 0  # distinct sentences that were dropped
+    exclusion_sha256: str | None = None  # of the sentences to drop
 
     @property
     def shards(self) -> int:
@@ -56,26 +59,34 @@ class Corpus:
         return cls(directory, **record)
 
 
-def prepare(sentences: Iterable[str], directory: Path, limit: int | None = None) -> Corpus:
+def prepare(
+    sentences: Iterable[str],
+    directory: Path,
+    limit: int | None = None,
+    exclusion: Exclusion | None = None,
+) -> Corpus:
     """Write the distinct, non-empty sentences into shards, in random order.
 
     Sentences are sorted by hash: the order depends neither on the order of the input nor on the
     run's seed, so runs share cached vectors. They are first distributed over files by the first
     byte of the hash, and each file is sorted in memory, which takes a 256th of the corpus.
-    With a `limit`, only a random sample of that size is written.
+    With a `limit`, only a random sample of that size is written. Sentences in `exclusion` are
+    dropped.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _INDEX).unlink(missing_ok=True)  # written when the shards are complete
     digest, count = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
-        ordered = islice(_sorted(_distribute(sentences, Path(temporary))), limit)
+        buckets, excluded = _distribute(sentences, Path(temporary), exclusion)
+        ordered = islice(_sorted(buckets), limit)
         while shard := [*islice(ordered, SHARD_SENTENCES)]:
             text = "\n".join(shard)
             _shard(directory, count // SHARD_SENTENCES).write_text(text, encoding="utf-8")
             digest.update(text.encode() + b"\n")
             count += len(shard)
     check_size(count)
-    corpus = Corpus(directory, count, digest.hexdigest())
+    exclusion_sha256 = exclusion.sha256 if exclusion else None
+    corpus = Corpus(directory, count, digest.hexdigest(), excluded, exclusion_sha256)
     record = asdict(corpus)
     record.pop("directory")
     (directory / _INDEX).write_text(json.dumps(record), encoding="utf-8")
@@ -99,16 +110,27 @@ def _hash(sentence: str) -> bytes:
     return hashlib.blake2b(sentence.encode(), digest_size=16).digest()
 
 
-def _distribute(sentences: Iterable[str], directory: Path) -> list[Path]:
-    """Write each sentence into the file of its hash's first byte."""
+def _distribute(
+    sentences: Iterable[str], directory: Path, exclusion: Exclusion | None
+) -> tuple[list[Path], int]:
+    """Write each sentence into the file of its hash's first byte.
+
+    Returns:
+        The files, and the number of distinct sentences that were dropped.
+    """
     paths = [directory / f"{index:02x}" for index in range(_BUCKETS)]
+    dropped: set[bytes] = set()  # hardly more than the exclusion has, however large the corpus
     with ExitStack() as stack:
         files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
         for sentence in sentences:
             if words := sentence.split():
                 line = " ".join(words)  # removes line breaks
-                files[_hash(line)[0]].write(line + "\n")
-    return paths
+                key = _hash(line)
+                if exclusion is not None and line in exclusion:
+                    dropped.add(key)
+                else:
+                    files[key[0]].write(line + "\n")
+    return paths, len(dropped)
 
 
 def _sorted(buckets: Sequence[Path]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from training.encoding import Batches, EncodedCorpus
 from training.evaluate.report import MEAN_POOLING, Report
 from training.evaluate.scorers import BackboneScorer, DevScore, evaluate
 from training.evaluate.sets import Pairs
+from training.exclusion import Exclusion
 from training.interrupt import ignore_signals
 from training.lessons import prepare_lessons
 from training.meanings import meanings
@@ -45,7 +46,7 @@ from training.output import STATE, exclusive, export_commands, saved_step
 from training.probes import probes_for
 from training.readers import STDIN, read
 from training.recipe import Recipe
-from training.report import verdict, write_card, write_report
+from training.report import exclusion_note, verdict, write_card, write_report
 from training.teacher import Teacher, open_teacher
 from training.teaching import Student, Taught
 from training.trainer import train
@@ -66,6 +67,7 @@ class Job:
     recipe: Recipe
     cache: VectorCache
     columns: Sequence[str] = ()
+    exclusion: Exclusion | None = None
     about: str | None = None
     licence: str | None = None
     dev: Pairs | None = None
@@ -95,6 +97,8 @@ class Job:
             servable = self._check(checkpoint, notify)
             corpus = self._prepare(workers)
             notify(f"{corpus.sentences:,} distinct sentences")
+            if self.exclusion is not None:
+                notify(exclusion_note(corpus.excluded))
             # The weights last: they load slowest, and anything above may fail.
             backbone = backbones.load(checkpoint, self.recipe.max_tokens, self.recipe.layer)
             encoded = EncodedCorpus(backbone, corpus, self.cache)
@@ -142,11 +146,14 @@ class Job:
         # Standard input cannot be read again when a run is resumed.
         reuse = STDIN in self.corpus and saved_step(self.out) is not None
         if workers.is_first and not (reuse and Corpus.open(directory)):
-            prepare(read(self.corpus, self.columns), directory, self.recipe.max_sentences)
+            sentences = read(self.corpus, self.columns)
+            prepare(sentences, directory, self.recipe.max_sentences, self.exclusion)
         workers.wait()
         corpus = Corpus.open(directory)
         assert corpus is not None
-        return corpus
+        # A reused corpus may have been made with another exclusion, which the checkpoint rejects.
+        exclusion_sha256 = self.exclusion.sha256 if self.exclusion else None
+        return replace(corpus, exclusion_sha256=exclusion_sha256)
 
     def _train(self, encoded: EncodedCorpus, notify: Callable[[str], None]) -> None:
         about = self.about or ", ".join(path.name for path in self.corpus)
@@ -258,6 +265,8 @@ def make_head(
         "sentences": corpus.sentences,
         "sentences_cut": round(sample.truncated / len(sample), 4),
     }
+    if corpus.exclusion_sha256:
+        figures["sentences_excluded"] = corpus.excluded
     head = Head(spec.model_copy(update={"training": figures}), head_of(vae).tensors)
     if recipe.token_weighting == "learned" and recipe.objective == "elbo":
         sentences = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
@@ -283,10 +292,12 @@ def _objective(
 
 def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, object]:
     """Everything that must be unchanged for a run to be resumed."""
+    exclude = corpus.exclusion_sha256
     return {
         **recipe.model_dump(mode="json"),
         "backbone": backbone.checkpoint.sha256,
         "corpus": corpus.sha256,
+        **({"exclude": exclude} if exclude else {}),
     }
 
 

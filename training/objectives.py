@@ -24,7 +24,10 @@ class Outcome(NamedTuple):
 class Objective(Protocol[Batch]):
     """A model and its loss, which depends only on the step and the model."""
 
-    vae: TokenVAE
+    @property
+    def vae(self) -> TokenVAE:
+        """The model."""
+        ...
 
     def batch(self, step: int) -> Batch | None:
         """The data of a step; None if it has no tokens."""

@@ -5,12 +5,14 @@ import gzip
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from training.corpus import CorpusError, check_size
+from training.evaluate.sets import all_sentences
+from training.exclusion import Exclusion
 
 STDIN = Path("-")
 
@@ -53,6 +55,26 @@ def check(paths: Sequence[Path], columns: Sequence[str] = ()) -> None:
                     break
     if paths and not streams:
         check_size(len(distinct - {""}))
+
+
+def read_exclusion(paths: Sequence[Path], columns: Sequence[str] = ()) -> Exclusion | None:
+    """Read directories of evaluation sets and files of sentences to exclude; None without paths."""
+    if not paths:
+        return None
+    exclusion = Exclusion(text for path in paths for text in _excluded(path, columns))
+    if not exclusion:
+        raise CorpusError("The files of --exclude have no sentences.")
+    return exclusion
+
+
+def _excluded(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    if path.is_dir():
+        yield from all_sentences(path)
+    else:
+        for sentence in read([path], columns):
+            yield sentence
+            # One line of an evaluation set, such as SICK_train.txt, has several sentences.
+            yield from sentence.split("\t")
 
 
 def _open(path: Path) -> TextIO:
@@ -106,20 +128,25 @@ def _read_rows(path: Path, rows: Iterator[list[str]], columns: Sequence[str]) ->
 
 def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[str]:
     with _open(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise CorpusError(f"{path}, line {number:,} is not valid JSON: {error}.") from error
-            if isinstance(record, dict):
-                values = [record[column] for column in _select(path, list(record), columns)]
-            elif isinstance(record, str):
-                values = [record]
-            else:
-                raise CorpusError(f"{path}, line {number:,} is neither a string nor an object.")
-            yield from (_as_text(value, path, number) for value in values)
+        yield from read_json_lines(lines, path, columns)
+
+
+def read_json_lines(lines: Iterable[str], path: Path, columns: Sequence[str]) -> Iterator[str]:
+    """Yield the sentences of JSON lines; `path` names them in errors."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise CorpusError(f"{path}, line {number:,} is not valid JSON: {error}.") from error
+        if isinstance(record, dict):
+            values = [record[column] for column in _select(path, list(record), columns)]
+        elif isinstance(record, str):
+            values = [record]
+        else:
+            raise CorpusError(f"{path}, line {number:,} is neither a string nor an object.")
+        yield from (_as_text(value, path, number) for value in values)
 
 
 def _as_text(value: Any, path: Path, number: int) -> str:

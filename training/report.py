@@ -119,6 +119,11 @@ def verdict(spec: HeadSpec) -> str:
     )
 
 
+def exclusion_note(count: int) -> str:
+    """Say how many sentences of the corpus `--exclude` dropped."""
+    return f"Evaluation sentences dropped from the corpus: {count:,}."
+
+
 def _description(spec: HeadSpec) -> str:
     backbone = spec.backbone
     latent = f"{spec.latent_dims} latent variables"
@@ -132,7 +137,9 @@ def _description(spec: HeadSpec) -> str:
 
 
 def _data(spec: HeadSpec, licence: str) -> str:
-    return f"{spec.corpus}. Licence of the data: {licence}. No labels were used."
+    text = f"{spec.corpus}. Licence of the data: {licence}. No labels were used."
+    excluded = spec.training.get("sentences_excluded")
+    return text if excluded is None else f"{text} {exclusion_note(int(excluded))}"
 
 
 def _settings(spec: HeadSpec) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ _CYCLES = 4
 
 
 def train(
-    objective: Objective,
+    objective: Objective[Any],
     recipe: Recipe,
     steps: int,
     run: TrainingCheckpoint | None = None,

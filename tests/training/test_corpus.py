@@ -5,6 +5,7 @@ import pytest
 
 from training import corpus as corpora
 from training.corpus import Corpus, CorpusError, prepare
+from training.exclusion import Exclusion
 
 
 def everything(corpus: Corpus) -> list[str]:
@@ -42,6 +43,19 @@ def test_limit_draws_a_uniform_sample(tmp_path: Path) -> None:
     tenths, _ = np.histogram(numbers, 10, (0, 20_000))
     assert tenths.sum() == 6_000
     assert abs(tenths / 2_000 - 0.3).max() < 0.04
+
+
+def test_drops_and_counts_excluded_sentences(tmp_path: Path) -> None:
+    lines = ["A dog.", "a dog", "a dog", "a cat", "a bird", "a fish"]
+    exclusion = Exclusion(["A DOG!", "a fish", "a horse"])
+    corpus = prepare(lines, tmp_path / "a", exclusion=exclusion)
+    assert set(everything(corpus)) == {"a cat", "a bird"}
+    assert corpus.excluded == 3  # "A dog.", "a dog", "a fish"
+    assert Corpus.open(tmp_path / "a") == corpus
+    assert corpus.exclusion_sha256 == exclusion.sha256
+    assert corpus.sha256 == prepare(["a cat", "a bird"], tmp_path / "b").sha256
+    limited = prepare(lines, tmp_path / "c", limit=2, exclusion=exclusion)
+    assert (limited.sentences, limited.excluded) == (2, 3)
 
 
 def test_does_not_open_an_incomplete_corpus(tmp_path: Path) -> None:

@@ -191,6 +191,16 @@ def test_resuming_with_another_setting_is_rejected(
     assert "settings: learning_rate (then 0.005, now 0.5)" in message
 
 
+def test_resuming_with_another_exclusion_is_rejected(
+    run: Run, stopped: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    arguments, _ = stopped
+    (tmp_path / "evaluation.txt").write_text("not a sentence of the corpus")
+    message = str(run(*arguments, "--exclude", tmp_path / "evaluation.txt"))
+    assert "settings: exclude (then None, now " in message
+    assert run(*arguments) == 0
+
+
 def test_missing_tensorboard_is_reported_before_the_old_run_is_discarded(
     run: Run, monkeypatch: pytest.MonkeyPatch, stopped: tuple[list[str], Path]
 ) -> None:

@@ -51,6 +51,7 @@ def test_writes_head_card_log_and_report(
     spec = Head.load(out).spec
     assert (spec.recipe["seed"], spec.recipe["steps"], spec.corpus) == (3, 20, "Ten sentences")
     assert spec.training["sentences"] == 10
+    assert "sentences_excluded" not in spec.training
     assert [entry["step"] for entry in log(out)] == [0, 19]
     assert log(out)[-1]["kl"] == spec.training["kl"]
     card = (out / "README.md").read_text()
@@ -168,6 +169,21 @@ def test_two_processes_share_the_encoding_and_train_one_head(
     assert outputs[0].count("Wrote the head") == 1
     assert "sentences" not in outputs[1]
     assert head_bytes(tmp_path / "alone") == head_bytes(tmp_path / "both")
+
+
+def test_drops_excluded_sentences_and_records_how_many(
+    run: Run, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "evaluation.txt").write_text(f"{SENTENCES[0].upper()}!\n{SENTENCES[1]}\nother\n")
+    out, exclude = tmp_path / "out", ["--exclude", tmp_path / "evaluation.txt"]
+    assert run(*arguments, "--steps", 2, "--out", out, *exclude) == 0
+    note = "Evaluation sentences dropped from the corpus: 2."
+    assert f"8 distinct sentences\n{note}\n" in capsys.readouterr().err
+    training = Head.load(out).spec.training
+    assert (training["sentences"], training["sentences_excluded"]) == (8, 2)
+    for file in ("README.md", "report.html"):
+        assert note in (out / file).read_text()
+        assert "sentences_excluded" in (out / file).read_text()
 
 
 @pytest.mark.parametrize("stream", ["stdin", "fifo"])

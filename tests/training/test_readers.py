@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from model_store import LatteMixError
 from training.corpus import CorpusError
-from training.readers import read
+from training.readers import read, read_exclusion
 
 
 def sentences(path: Path, *columns: str) -> list[str]:
@@ -93,3 +94,26 @@ def test_rejects_missing_files_and_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\na\n")
     with pytest.raises(CorpusError, match="has the columns 'text', and not other"):
         sentences(tmp_path / "a.csv", "other")
+
+
+def test_reads_sentences_to_exclude_from_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "STS12-en-test").mkdir()
+    (tmp_path / "STS12-en-test" / "STS.input.news.txt").write_text("One two.\tThree four.\n")
+    (tmp_path / "a.jsonl").write_text('{"sentence1": "Five six", "sentence2": "seven"}\n')
+    sick = tmp_path / "SICK_train.txt"
+    sick.write_text("pair_ID\tsentence_A\tsentence_B\n1\tEight nine\tten\n")
+    exclusion = read_exclusion([tmp_path, tmp_path / "a.jsonl", sick])
+    assert exclusion is not None
+    for text in ("one two", "three four", "five six", "seven", "eight nine", "ten"):
+        assert text in exclusion
+    assert read_exclusion([]) is None
+
+
+def test_rejects_paths_without_sentences_to_exclude(tmp_path: Path) -> None:
+    with pytest.raises(LatteMixError, match=r"has no evaluation sets: expected files such as STS"):
+        read_exclusion([tmp_path])
+    (tmp_path / "empty.txt").write_text("\n...\n")
+    with pytest.raises(CorpusError, match="The files of --exclude have no sentences"):
+        read_exclusion([tmp_path / "empty.txt"])
+    with pytest.raises(CorpusError, match=r"Cannot read the corpus .*: No such file"):
+        read_exclusion([tmp_path / "none.txt"])

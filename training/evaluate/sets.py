@@ -29,6 +29,13 @@ _HUB_SETS = {  # repository and split, as MTEB publishes them: STS13 has no SMT
     "stsb-train": ("mteb/stsbenchmark-sts", "train"),
 }
 
+# Files in a folder of benchmarks, and the column indices of their sentences.
+_LAYOUT = {
+    "STS1?-en-test/STS.input.*.txt": (0, 1),
+    "stsbenchmark/sts-*.csv": (5, 6),
+    "SICK/SICK_*.txt": (1, 2),
+}
+
 _MIN_PAIRS = 3
 _NAMED_LINES = 5  # lines that a note names before it only counts them
 
@@ -101,6 +108,18 @@ def read(folder: Path, name: str) -> Pairs:
         path = _existing(folder, f"SICK/{SICK[name]}")
         return _read_rows(name, path, _lines(path)[1:], (3, 1, 2))
     raise LatteMixError(f"There is no set {name!r}: choose among {', '.join(KNOWN)}.")
+
+
+def all_sentences(folder: Path) -> Iterator[str]:
+    """Yield every sentence of a folder of benchmarks: all subsets and splits, rated or not."""
+    files = [(path, cols) for glob, cols in _LAYOUT.items() for path in sorted(folder.glob(glob))]
+    if not files:
+        raise LatteMixError(
+            f"{folder} has no evaluation sets: expected files such as {', '.join(_LAYOUT)}."
+        )
+    for path, columns in files:
+        for _, row in _lines(path):
+            yield from (row[column] for column in columns if column < len(row))
 
 
 def read_file(path: Path, name: str | None = None) -> Pairs:

@@ -70,6 +70,17 @@ def test_notes_unusable_rows_by_line_number(data: Path) -> None:
     ]
 
 
+def test_lists_the_sentences_of_all_subsets_and_splits(data: Path) -> None:
+    (data / "STS13-en-test" / "STS.gs.SMT.txt").unlink()
+    (data / "STS13-en-test" / "STS.input.SMT.txt").write_text("an unrated one\tanother\n")
+    (data / "stsbenchmark" / "sts-train.csv").write_text("a\tb\tc\td\t1\tof train\tof it, too\n")
+    (data / "SICK" / "SICK_trial.txt").write_text("pair_ID\tsentence_A\n1\tof trial\n")
+    sentences = set(sets.all_sentences(data))
+    assert {"an unrated one", "another", "of train", "of it, too", "of trial"} <= sentences
+    for name in ("stsb", "sts13", "sick-r"):
+        assert {*sets.read(data, name).sentences} <= sentences
+
+
 def test_skips_a_subset_whose_files_do_not_match(data: Path) -> None:
     (data / "STS13-en-test" / "STS.gs.FNWN.txt").write_text("1\n2\n")
     (data / "STS13-en-test" / "STS.gs.SMT.txt").unlink()

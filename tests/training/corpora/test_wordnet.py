@@ -1,11 +1,9 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from model_store import LatteMixError
-from training.wordnet import sentences
+from training.corpora.wordnet import sentences
+from training.corpus import CorpusError
 
 NOUNS = """\
   1 This software and database is being provided | under a licence of many words
@@ -33,12 +31,6 @@ def test_yields_definitions_and_examples_of_four_words_or_more(wordnet: Path) ->
     ]
 
 
-def test_command_prints_the_sentences(wordnet: Path) -> None:
-    command = [sys.executable, "-m", "training.wordnet", str(wordnet)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert output.splitlines() == list(sentences(wordnet))
-
-
 def test_rejects_a_directory_without_wordnet(tmp_path: Path) -> None:
-    with pytest.raises(LatteMixError, match="is not a WordNet directory"):
+    with pytest.raises(CorpusError, match="is not a WordNet directory"):
         list(sentences(tmp_path))

@@ -1,15 +1,12 @@
-"""A freely licensed general-domain corpus: WordNet's definitions and examples.
-
-`python -m training.wordnet /usr/share/wordnet > wordnet.txt` writes the corpus of the default head.
-"""
+"""WordNet's definitions and examples."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from model_store import LatteMixError
+from training.corpus import CorpusError
 
+DIRECTORY = Path("/usr/share/wordnet")  # of Debian's wordnet-base
 _MIN_WORDS = 4
 
 
@@ -20,8 +17,10 @@ def sentences(directory: Path) -> Iterator[str]:
     """
     files = sorted(directory.glob("data.*"))
     if not files:
-        raise LatteMixError(
-            f"{directory} is not a WordNet directory: it has no data.* files, such as data.noun."
+        raise CorpusError(
+            f"{directory} is not a WordNet directory: it has no data.* files, such as data.noun. "
+            "Debian's wordnet-base installs one in /usr/share/wordnet; "
+            "https://wordnet.princeton.edu has it, too."
         )
     for file in files:
         for line in file.read_text(encoding="latin-1").splitlines():
@@ -31,13 +30,3 @@ def sentences(directory: Path) -> Iterator[str]:
                 texts = [definition, *re.findall(r'"([^"]+)"', gloss)]
                 stripped = (text.strip(' ;"') for text in texts)
                 yield from (text for text in stripped if len(text.split()) >= _MIN_WORDS)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m training.wordnet DIRECTORY > FILE")
-    try:
-        for sentence in sentences(Path(sys.argv[1])):
-            print(sentence)
-    except LatteMixError as error:
-        sys.exit(str(error))

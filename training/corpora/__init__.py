@@ -1,0 +1,1 @@
+"""Public corpora as text, one sentence per line: WordNet, Wikipedia, SNLI."""
