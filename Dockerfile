@@ -1,4 +1,4 @@
-# One image per device, each with the default model, and one for training:
+# One image per device, each with the shipped models, and one for training:
 #   docker build --target cpu -t lattemix:cpu .
 #   docker build --target gpu -t lattemix:gpu .
 #   docker build --target train -t lattemix:train .
@@ -8,7 +8,7 @@ FROM python:3.11-slim-bookworm AS base
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 
-# The wheel, and an environment that assembles the model without torch. Only /dist and /models are
+# The wheel, and an environment that assembles the models without torch. Only /dist and /models are
 # copied into the images.
 FROM base AS build
 COPY requirements/build.txt requirements/

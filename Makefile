@@ -7,9 +7,9 @@ INFINITY := .venv-infinity
 AUDIT := .venv-audit
 TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
-ARTIFACT := $(STORE)/default/int8/manifest.json
-ARTIFACT_SOURCES := $(wildcard model_store/heads/default/*.json model_store/heads/default/*.safetensors model_store/*.py) \
-  $(wildcard lattemix/build/*.py lattemix/build/*.txt lattemix/build/backbones/*.py)
+MODELS := $(notdir $(wildcard model_store/heads/default model_store/heads/fast))
+ARTIFACTS := $(MODELS:%=$(STORE)/%/int8/manifest.json)
+BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/*.txt lattemix/build/backbones/*.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
@@ -18,7 +18,7 @@ export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make serve   run the service on the default model (HOST=, PORT=, STORE=)"
+	@echo "make serve   assemble the shipped models and run the service on the default one (HOST=, PORT=, STORE=)"
 	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
@@ -29,14 +29,14 @@ help:
 	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
-serve: $(VENV)/.serve $(ARTIFACT)
+serve: $(VENV)/.serve $(ARTIFACTS)
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
-test: $(VENV)/.dev $(ARTIFACT)
+test: $(VENV)/.dev $(ARTIFACTS)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not browser" --cov
 
 # Debian's Chromium where that can be installed, and playwright's own elsewhere.
-test-browser: $(VENV)/.browser $(ARTIFACT)
+test-browser: $(VENV)/.browser $(ARTIFACTS)
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && \
@@ -79,10 +79,10 @@ lock-check: lock
 	@git --no-pager diff --exit-code requirements || { \
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
 
-bench: $(VENV)/.bench $(ARTIFACT) $(INFINITY)/.installed
+bench: $(VENV)/.bench $(ARTIFACTS) $(STORE)/default/fp32/manifest.json $(INFINITY)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)
 
-soak: $(VENV)/.bench $(ARTIFACT)
+soak: $(VENV)/.bench $(ARTIFACTS)
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
 # CycloneDX SBOM of each image, from its lock file.
@@ -99,9 +99,13 @@ clean:
 	rm -rf $(VENV) $(INFINITY) $(AUDIT) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Order-only: installing packages does not rebuild the model.
-$(ARTIFACT): $(ARTIFACT_SOURCES) | $(VENV)/.serve
-	@$(BIN)/lattemix build
+# Order-only: installing packages does not rebuild the models.
+HEAD := model_store/heads/%/head.json model_store/heads/%/head.safetensors model_store/heads/%/latents.json
+$(STORE)/%/int8/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
+	@$(BIN)/lattemix build --head model_store/heads/$* --precision int8
+
+$(STORE)/%/fp32/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
+	@$(BIN)/lattemix build --head model_store/heads/$* --precision fp32
 
 $(VENV)/.serve: EXTRAS := cpu,export
 $(VENV)/.serve: | $(BIN)/pip

@@ -13,8 +13,8 @@ from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import run_command
 from lattemix.settings import ModelSettings, Provider, read_settings
 from model_store import LatteMixError, Metric, Precision, Store
-from model_store.choice import choose
-from model_store.store import HEADS, Entry
+from model_store.choice import FASTEST, choose
+from model_store.store import DEFAULT_MODELS, HEADS, Entry
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -26,8 +26,6 @@ cli = typer.Typer(
 T = TypeVar("T")
 
 METRICS = "cosine,js"
-PRECISIONS = "fp32,int8"
-
 ModelOption = Annotated[
     str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
 ]
@@ -35,9 +33,7 @@ OneMetric = Annotated[
     Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
 ]
 MetricsOption = Annotated[str, typer.Option(help="Similarity metrics, comma-separated.")]
-PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="Precisions, comma-separated: fp32, fp16, int8.")
-]
+PRECISION_HELP = "Precisions, comma-separated: fp32, fp16, int8; default: {}."
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Directory of the models; else LATTEMIX_STORE.")
 ]
@@ -258,24 +254,34 @@ def build(
     backbone: Annotated[
         str | None, typer.Option(help="Directory or hub id of the backbone; default: the head's.")
     ] = None,
-    head: Annotated[Path, typer.Option(help="Directory of a trained head.")] = HEADS / "default",
-    name: Annotated[
-        str | None, typer.Option(help="Model name; default: the head's directory.")
+    head: Annotated[
+        Path | None,
+        typer.Option(help=f"Directory of a trained head; default: {', '.join(DEFAULT_MODELS)}."),
     ] = None,
-    precision: PrecisionOption = PRECISIONS,
+    name: Annotated[
+        str | None, typer.Option(help="Model name, with --head; default: the head's directory.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help=PRECISION_HELP.format("int8 on a CPU, fp16 on a GPU"))
+    ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Assemble a model from a backbone and a head, verify it, and add it to the store."""
+    """Assemble the shipped models, or one from a head, verify them, and add them to the store."""
+    if name and head is None:
+        raise LatteMixError(f"--name {name} is for one model: name its head with --head.")
     from lattemix.build.assemble import assemble
+    from lattemix.session import likely_device
 
-    requested = _choices(precision, list[Precision], "--precision")
+    fastest = FASTEST[likely_device("auto")]
+    precisions = _choices(precision or fastest, list[Precision], "--precision")
     target = Store(read_settings(ModelSettings, store=store).store)
-    name = name or head.resolve().name
-    for artifact in assemble(head, target, name, backbone, _report, requested):
-        parity = artifact.manifest.parity
-        assert parity is not None  # measured by `assemble`
-        agreement = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
-        _report(f"{artifact.manifest.reference} is ready in {artifact.path} ({agreement})")
+    for directory in [head] if head else [HEADS / default for default in DEFAULT_MODELS]:
+        model = name or directory.resolve().name
+        for artifact in assemble(directory, target, model, backbone, _report, precisions):
+            parity = artifact.manifest.parity
+            assert parity is not None  # measured by `assemble`
+            agreement = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
+            _report(f"{artifact.manifest.reference} is ready in {artifact.path} ({agreement})")
 
 
 @cli.command()
@@ -285,7 +291,7 @@ def models(store: StoreOption = None) -> None:
     entries = opened.entries()
     if not entries:
         typer.echo(
-            f"{opened.root} holds no models yet: assemble the default one with `lattemix build`."
+            f"{opened.root} holds no models yet: assemble the shipped ones with `lattemix build`."
         )
     for entry in entries:
         typer.echo(_description(entry))

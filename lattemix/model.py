@@ -30,9 +30,11 @@ from lattemix.responses import (
     RankResult,
     Rejection,
 )
+from lattemix.session import likely_device
 from lattemix.settings import ModelSettings, Provider, read_settings
 from lattemix.similarity import check, matrix, similarity
 from model_store import LatteMixError, Metric, Store
+from model_store.choice import FASTEST
 from model_store.store import HEADS
 
 Floats = NDArray[np.float32]
@@ -83,7 +85,11 @@ def load(
 
 
 def assemble_if_shipped(settings: ModelSettings) -> None:
-    """Assemble a model whose head is shipped, if the store has no precision of it."""
+    """Assemble a model whose head is shipped, if the store has no precision of it.
+
+    It is assembled in the fastest precision on the device.
+    """
+    device = likely_device(settings.provider)
     name, _, precision = settings.model.partition(":")
     head, store = HEADS / name, Store(settings.store)
     if precision or not head.is_dir() or store.precisions(name):
@@ -95,7 +101,7 @@ def assemble_if_shipped(settings: ModelSettings) -> None:
             f"{settings.store} has no model {name!r}, and assembling it needs {error.name}: "
             "pip install 'lattemix[export]'."
         ) from error
-    assemble(head, store, name, tell=_announce, precisions=("fp32", "int8"))
+    assemble(head, store, name, tell=_announce, precisions=[FASTEST[device]])
 
 
 def _announce(message: str) -> None:

@@ -7,7 +7,7 @@ from model_store.store import Store
 
 Device = Literal["cpu", "cuda"]
 
-_FASTEST: dict[Device, Precision] = {"cpu": "int8", "cuda": "fp16"}
+FASTEST: dict[Device, Precision] = {"cpu": "int8", "cuda": "fp16"}
 
 
 class Choice(NamedTuple):
@@ -26,19 +26,19 @@ def choose(store: Store, reference: str, device: Device) -> Choice:
     name, _, requested = reference.partition(":")
     if requested:
         return Choice(store.open(reference), "it was requested")
-    fast, available = _FASTEST[device], store.precisions(name)
+    fast, available = FASTEST[device], store.precisions(name)
     if fast not in available:
         return Choice(store.open(name), f"the store has no {fast} artifact")
-    if len(available) == 1:
-        return Choice(store.open(name), "it is the only precision in the store")
     artifact = store.open(f"{name}:{fast}")
     drop, limit = artifact.manifest.drop, MAX_DROP[fast]
+    reason = f"the loss of {fast} was not measured"
+    if drop is not None:
+        reason = f"{fast} loses {drop:.2f} points on STSb dev (limit {limit})"
+        if drop <= limit:  # false for NaN
+            return Choice(artifact, reason)
+    if len(available) == 1:
+        return Choice(artifact, "it is the only precision in the store")
     if drop is None and device == "cuda":
         return Choice(artifact, "it is the fastest on a GPU")
     fallback = next(precision for precision in available if precision != fast)  # fp32 comes first
-    if drop is None:
-        return Choice(store.open(f"{name}:{fallback}"), f"the loss of {fast} was not measured")
-    loss = f"{fast} loses {drop:.2f} points on STSb dev"
-    if drop <= limit:  # false for NaN
-        return Choice(artifact, f"{loss} (limit {limit})")
-    return Choice(store.open(f"{name}:{fallback}"), f"{loss} (limit {limit})")
+    return Choice(store.open(f"{name}:{fallback}"), reason)

@@ -17,6 +17,8 @@ from model_store.manifest import NAME_PATTERN, Artifact, Precision
 
 PRECISIONS = cast(tuple[Precision, ...], get_args(Precision))
 HEADS = Path(__file__).resolve().parent / "heads"  # shipped with the package
+# Shipped models that `lattemix build` assembles; others need --head.
+DEFAULT_MODELS = tuple(name for name in ("default", "fast") if (HEADS / name).is_dir())
 
 _STAGING = ".staging-"
 _STALE_SECONDS = 24 * 3600  # longer than any export takes and any clock jumps
@@ -108,7 +110,8 @@ class Store:
             names = ", ".join(self._names()) or "nothing yet"
             raise StoreError(
                 f"There is no model {name!r} in {self.root} (it holds {names}): assemble the "
-                "default one with `lattemix build`, or set LATTEMIX_MODEL or LATTEMIX_STORE."
+                f"shipped ones, {' and '.join(DEFAULT_MODELS)}, with `lattemix build`, or set "
+                "LATTEMIX_MODEL or LATTEMIX_STORE."
             )
         if requested and requested not in available:
             raise StoreError(

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer import Argument, Option
 
-from lattemix.cli import PRECISIONS, PrecisionOption, StoreOption, build
+from lattemix.cli import PRECISION_HELP, StoreOption, build
 from lattemix.failures import run_command
 from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
@@ -34,6 +34,7 @@ cli.add_typer(corpus_commands, name="corpus")
 DEFAULT_BACKBONE = "all-MiniLM-L6-v2"
 SETTINGS = Recipe.load(DEFAULT_RECIPE).describe()
 NAMED = "BERT-Base=google-bert/bert-base-uncased"
+PRECISIONS = "fp32,int8"
 DEFAULT_SETS = ",".join(("stsb-dev", *TEST_SETS))
 
 BackboneOption = Annotated[
@@ -136,7 +137,7 @@ def export(
         str | None, Option(help="Name of the model; default: the head's directory name.")
     ] = None,
     backbone: HeadBackboneOption = None,
-    precision: PrecisionOption = PRECISIONS,
+    precision: Annotated[str, Option(help=PRECISION_HELP.format(PRECISIONS))] = PRECISIONS,
     store: StoreOption = None,
 ) -> None:
     """Assemble an artifact from a head and publish it in the store."""

@@ -16,7 +16,7 @@ from lattemix.build.calibration import calibrate
 from lattemix.build.distill import open_origin
 from lattemix.build.graph import Float16Graph, Graph, Int8Graph
 from lattemix.build.head import Floats, Head
-from lattemix.build.network import build_model
+from lattemix.build.network import build_model, stores_distributions
 from lattemix.build.parity import check_parity
 from lattemix.tokenization import Tokenizer
 from model_store import Artifact, Manifest, Precision, Store
@@ -65,15 +65,17 @@ def assemble(
                     np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
                 manifest = _manifest(staging, name, head, precision)
                 tell("Checking it against the reference")
-                parity = check_parity(Artifact(staging, manifest), head)
+                stored = stores_distributions(checkpoint, head)
+                parity = check_parity(Artifact(staging, manifest), head, stored)
                 manifest.model_copy(update={"parity": parity}).write(staging)
     return [store.open(f"{name}:{precision}") for precision in precisions]
 
 
 def build_precision(checkpoint: Checkpoint, head: Head, precision: Precision) -> onnx.ModelProto:
-    """Return the model in a precision; int8 is calibrated first."""
+    """Return the model in a precision; int8 is calibrated first, if the graph has products."""
     if precision == "int8":
-        graph: Graph = Int8Graph(calibrate(checkpoint, head))
+        stored = stores_distributions(checkpoint, head)
+        graph: Graph = Int8Graph({} if stored else calibrate(checkpoint, head))
     else:
         graph = Float16Graph() if precision == "fp16" else Graph()
     return build_model(checkpoint, head, graph)

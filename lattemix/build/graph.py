@@ -1,6 +1,6 @@
 """ONNX graphs under construction: in float32, float16 or 8-bit integers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,17 @@ class Graph:
         """Return rows of a table [V, H], in float32."""
         return self.widen(self.op("Gather", self.weight(name, table), ids))
 
+    def look_up_distributions(self, name: str, chunks: Iterable[Array], ids: str) -> str:
+        """Return rows [B, S, L*C] of a table of distributions, in float32.
+
+        Args:
+            name: the table's name.
+            chunks: the table's rows in order, [N, L, C] each.
+            ids: the rows to return, [B, S].
+        """
+        table = np.concatenate([_flat(chunk) for chunk in chunks])  # [V, L*C]
+        return self.op("Gather", self.constant(name, table), ids)
+
     def attend(self, x: str, attention: Attention) -> str:
         """Apply self-attention to x: [B, S, H]."""
         name = attention.name
@@ -112,6 +123,11 @@ class Float16Graph(Graph):
     def weight(self, name: str, value: Array) -> str:
         """Store an array in float16."""
         return self.constant(name, value.astype(np.float16))
+
+    def look_up_distributions(self, name: str, chunks: Iterable[Array], ids: str) -> str:
+        """Return rows of a table stored in float16."""
+        halves = (chunk.astype(np.float16) for chunk in chunks)
+        return self.widen(super().look_up_distributions(name, halves, ids))
 
 
 class RecordingGraph(Graph):
@@ -174,6 +190,12 @@ class Int8Graph(Graph):
         scale = self.constant(f"{name}.scale", scales)
         return self.op("Mul", rows, self.op("Gather", scale, ids))
 
+    def look_up_distributions(self, name: str, chunks: Iterable[Array], ids: str) -> str:
+        """Return rows of a table stored in bytes, in 255ths."""
+        rows = super().look_up_distributions(name, map(to_bytes, chunks), ids)
+        unit = self.constant(f"{name}.unit", np.array(1 / 255, np.float32))
+        return self.op("DequantizeLinear", rows, unit)
+
     def attend(self, x: str, attention: Attention) -> str:
         """Apply self-attention, with its projections in 8 bits and the rest in float32."""
         name, mask, position_bias = attention.name, attention.mask, attention.position_bias
@@ -208,6 +230,26 @@ class Int8Graph(Graph):
         weight = self.constant(f"{name}.weight", integers)
         scale = self.constant(f"{name}.weight.scale", scales[0])
         return weight, scale, self.constant(f"{name}.weight.zero", np.int8(0))
+
+
+def to_bytes(distributions: Array) -> Array:
+    """Round distributions [..., C] to 255ths, whose numerators sum to 255 exactly.
+
+    Largest-remainder rounding: round down, then add 1 where the most was lost.
+    """
+    exact = distributions * np.float32(255)
+    floors = np.floor(exact)
+    missing = 255 - floors.sum(axis=-1, keepdims=True)  # [..., 1]
+    order = np.argsort(floors - exact, axis=-1, kind="stable")  # largest loss first
+    rounded_up = np.empty(order.shape, np.uint8)
+    ranks = np.arange(order.shape[-1])
+    np.put_along_axis(rounded_up, order, (ranks < missing).astype(np.uint8), axis=-1)
+    return floors.astype(np.uint8) + rounded_up
+
+
+def _flat(distributions: Array) -> Array:
+    """[N, L, C] -> [N, L*C]."""
+    return distributions.reshape(len(distributions), -1)
 
 
 def quantise_weight(matrix: Array) -> tuple[Array, Array]:

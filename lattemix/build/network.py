@@ -12,11 +12,15 @@ from lattemix.build.backbones import Checkpoint
 from lattemix.build.backbones.words import TABLE
 from lattemix.build.families import FAMILIES, Architecture, ExportError, Tensors
 from lattemix.build.graph import FUSED, Graph
-from lattemix.build.head import Head
+from lattemix.build.head import Floats, Head
 from lattemix.build.transformer import hidden_states
 
 OPSET = 17
 MAX_BYTES = 2**31 - 1  # of a protobuf
+# Numbers in a stored table of distributions [V, L*C]: 2 GB in float32. A larger one would not fit
+# a protobuf, so that the graph computes distributions from the token vectors.
+MAX_STORED = 500_000_000
+_CHUNK = 1024  # tokens whose distributions are computed at once
 
 
 def check_exportable(checkpoint: Checkpoint) -> None:
@@ -45,10 +49,39 @@ def build_model(checkpoint: Checkpoint, head: Head, graph: Graph | None = None) 
             "categorical heads can be served."
         )
     with complete(checkpoint):
-        mixture = _mixture(graph, head, _token_vectors(graph, checkpoint, head))
+        if stores_distributions(checkpoint, head):
+            chunks = _vocabulary_distributions(checkpoint, head)
+            tokens = graph.look_up_distributions("distributions", chunks, "input_ids")
+        else:
+            tokens = _distributions(graph, head, _token_vectors(graph, checkpoint, head))
+    latent = np.array([0, 0, head.spec.latent_dims, head.spec.classes])
+    mixture = graph.op("MatMul", "pool", tokens)  # [B, G, L*C]
+    mixture = graph.op("Reshape", mixture, graph.constant("mixture.shape", latent))
     pool = helper.make_tensor_value_info("pool", TensorProto.FLOAT, ["B", "G", "S"])
     shape = ("B", "G", head.spec.latent_dims, head.spec.classes)
     return to_model(graph, mixture, "mixture", shape, [pool])
+
+
+def stores_distributions(checkpoint: Checkpoint, head: Head) -> bool:
+    """Whether the model is a table of the tokens' distributions, computed beforehand."""
+    if not checkpoint.is_static:
+        return False
+    width = head.spec.latent_dims * head.spec.classes
+    return int(checkpoint.config["vocab_size"]) * width <= MAX_STORED
+
+
+def _vocabulary_distributions(checkpoint: Checkpoint, head: Head) -> Iterator[Floats]:
+    """Yield the distributions of all rows of a static backbone in chunks: [N, L, C]."""
+    table = read_weights(checkpoint)[TABLE]
+    _check_width(checkpoint, head, table.shape[-1])
+    for start in range(0, len(table), _CHUNK):
+        distributions = head.distributions(table[start : start + _CHUNK].astype(np.float32))
+        if not np.isfinite(distributions).all():
+            raise ExportError(
+                f"The distributions of the tokens {start:,} to {start + len(distributions) - 1:,} "
+                f"of {checkpoint.name} are not finite: the head or its backbone is damaged."
+            )
+        yield distributions
 
 
 @contextmanager
@@ -79,26 +112,27 @@ def read_transformer(checkpoint: Checkpoint) -> Architecture:
 
 def _token_vectors(graph: Graph, checkpoint: Checkpoint, head: Head) -> str:
     """The token vectors [B, S, H] that the head reads."""
-    expected_width, layer = head.spec.backbone.hidden_size, head.spec.backbone.layer
     if checkpoint.is_static:
         table = read_weights(checkpoint)[TABLE]
-        width = table.shape[-1]
-        tokens = graph.look_up(TABLE, table, "input_ids")
-    else:
-        model = read_transformer(checkpoint)
-        if layer > model.layers:
-            raise ExportError(f"The head reads layer {layer}, but there are {model.layers} layers.")
-        width = model.width
-        tokens = hidden_states(graph, model, layer, head.spec.max_tokens)
-    if width != expected_width:
+        _check_width(checkpoint, head, table.shape[-1])
+        return graph.look_up(TABLE, table, "input_ids")
+    model, layer = read_transformer(checkpoint), head.spec.backbone.layer
+    if layer > model.layers:
+        raise ExportError(f"The head reads layer {layer}, but there are {model.layers} layers.")
+    _check_width(checkpoint, head, model.width)
+    return hidden_states(graph, model, layer, head.spec.max_tokens)
+
+
+def _check_width(checkpoint: Checkpoint, head: Head, width: int) -> None:
+    expected = head.spec.backbone.hidden_size
+    if width != expected:
         raise ExportError(
-            f"{checkpoint.name} has vectors of {width} values, but the head reads {expected_width}."
+            f"{checkpoint.name} has vectors of {width} values, but the head reads {expected}."
         )
-    return tokens
 
 
-def _mixture(graph: Graph, head: Head, tokens: str) -> str:
-    """Token vectors [B, S, H] to pooled mixtures [B, G, L, C]."""
+def _distributions(graph: Graph, head: Head, tokens: str) -> str:
+    """Token vectors [B, S, H] to token distributions [B, S, L*C]."""
     spec = head.spec
     x = _normalise(graph, head, tokens)
     layers = head.encoder
@@ -118,9 +152,7 @@ def _mixture(graph: Graph, head: Head, tokens: str) -> str:
     flat_shape = graph.constant("head.flat_shape", flat)
     x = graph.op("Reshape", x, latent_shape)
     x = graph.op("Softmax", x, axis=-1)  # [B, S, L, C]
-    x = graph.op("Reshape", x, flat_shape)  # [B, S, L*C]
-    x = graph.op("MatMul", "pool", x)  # [B, G, L*C]
-    return graph.op("Reshape", x, latent_shape)
+    return graph.op("Reshape", x, flat_shape)  # [B, S, L*C]
 
 
 def _normalise(graph: Graph, head: Head, tokens: str) -> str:

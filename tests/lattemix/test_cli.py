@@ -1,4 +1,5 @@
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from app.server import create_app
 from app.settings import Settings
+from lattemix import cli as cli_module
 from lattemix.client import Client
 from model_store import Store
 from tests.lattemix.conftest import run
@@ -62,6 +64,7 @@ def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) 
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),
         (["serve", "--port", "70000"], "--port=70000: Input should be less than or equal to 65535"),
         (["build", "--head", "/nonexistent"], "is not a head"),
+        (["build", "--name", "mine"], "--name mine is for one model: name its head with --head."),
         (["explain", "a", ""], "Text 2 is empty"),
         (["similarity", "a"], "Give two sentences, or --file."),
         (["similarity", "a", "b", "--file", "x.csv"], "Give two sentences, or --file."),
@@ -181,8 +184,27 @@ def test_build_names_the_model_after_the_head(
     options = ["--head", str(head_directory), "--backbone", str(backbone), "--store", str(tmp_path)]
     code, _, err = run(capsys, "build", *options)
     assert code == 0
-    assert "tiny:fp32 is ready" in err
-    assert Store(tmp_path).open("tiny").manifest.name == "tiny"
+    assert "tiny:int8 is ready" in err
+    assert [entry.reference for entry in Store(tmp_path).entries()] == ["tiny:int8"]
+
+
+def test_build_assembles_every_default_model_in_the_requested_precision(
+    capsys: pytest.CaptureFixture[str],
+    head_directory: Path,
+    backbone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("one", "two", "three"):
+        shutil.copytree(head_directory, tmp_path / name)
+    monkeypatch.setattr(cli_module, "HEADS", tmp_path)
+    monkeypatch.setattr(cli_module, "DEFAULT_MODELS", ("one", "two"))
+    store = tmp_path / "store"
+    options = ["--backbone", str(backbone), "--store", str(store), "--precision", "fp32"]
+    code, _, err = run(capsys, "build", *options)
+    assert code == 0
+    assert "two:fp32 is ready" in err
+    assert [entry.reference for entry in Store(store).entries()] == ["one:fp32", "two:fp32"]
 
 
 def test_serve_checks_the_port_before_it_loads_the_model(

@@ -13,6 +13,7 @@ from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.model import Model, load
 from lattemix.responses import EncodedText, PairSimilarity, RankResult, Rejection
+from lattemix.settings import ModelSettings
 from lattemix.similarity import MetricError, matrix, similarity
 from model_store import LatteMixError, Store
 from tests.conftest import SENTENCES
@@ -179,15 +180,29 @@ def test_load_assembles_a_shipped_model(
     calls = []
 
     def assemble(head, store, name, **options):
-        calls.append((head, name))
+        calls.append((head, name, options["precisions"]))
         return real(head, store, name, str(backbone), **options)
 
     monkeypatch.setattr(model_module, "HEADS", head_directory.parent)
     monkeypatch.setattr(assemble_module, "assemble", assemble)
     first = load(head_directory.name, store=tmp_path, provider="cpu")
     second = load(head_directory.name, store=tmp_path, provider="cpu")
-    assert calls == [(head_directory, head_directory.name)]
+    assert calls == [(head_directory, head_directory.name, ["int8"])]
     assert first.similarity(*PAIRS[0]) == second.similarity(*PAIRS[0])
+
+
+def test_shipped_model_is_assembled_in_fp16_for_a_gpu(
+    head_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precisions: list[str] = []
+    monkeypatch.setattr(model_module, "HEADS", head_directory.parent)
+    monkeypatch.setattr(
+        "lattemix.build.assemble.assemble",
+        lambda *_, **options: precisions.extend(options["precisions"]),
+    )
+    name = head_directory.name
+    model_module.assemble_if_shipped(ModelSettings(model=name, store=tmp_path, provider="cuda"))
+    assert precisions == ["fp16"]
 
 
 def test_load_names_the_extra_for_assembly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

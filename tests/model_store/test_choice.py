@@ -51,6 +51,12 @@ def test_uses_the_requested_precision(store: Store, tmp_path: Path) -> None:
     assert (chosen.artifact.manifest.precision, chosen.reason) == ("int8", "it was requested")
 
 
+def test_states_the_loss_of_the_only_precision(store: Store, tmp_path: Path) -> None:
+    add(store, tmp_path, "int8", 0.17)
+    reason = "int8 loses 0.17 points on STSb dev (limit 0.3)"
+    assert choose(Store(tmp_path), "tiny", "cpu").reason == reason
+
+
 def test_uses_the_available_precision(store: Store, tmp_path: Path) -> None:
     add(store, tmp_path, "int8", 5.0)
     assert choose(Store(tmp_path), "tiny", "cpu").reason == "it is the only precision in the store"

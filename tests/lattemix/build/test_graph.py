@@ -11,7 +11,7 @@ import pytest
 from lattemix.build.assemble import assemble, build_precision
 from lattemix.build.backbones import Checkpoint
 from lattemix.build.calibration import calibrate
-from lattemix.build.graph import Float16Graph, Int8Graph
+from lattemix.build.graph import Float16Graph, Int8Graph, to_bytes
 from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from lattemix.encoder import Encoder
@@ -113,3 +113,21 @@ def test_uncalibrated_products_stay_in_float32(checkpoint: Checkpoint, head: Hea
     kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     in_float = {name for name in quantisations if kinds[f"{name}.weight"] == onnx.TensorProto.FLOAT}
     assert in_float == uncalibrated
+
+
+@pytest.mark.parametrize("classes", [2, 5, 20, 200, 300])
+def test_bytes_of_distributions_sum_to_255(classes: int) -> None:
+    logits = np.random.default_rng(classes).normal(0, 3, (50, 7, classes))
+    odds = np.exp(logits).astype(np.float32)
+    distributions = odds / odds.sum(axis=-1, keepdims=True)
+    numerators = to_bytes(distributions)
+    assert numerators.dtype == np.uint8
+    assert (numerators.sum(axis=-1, dtype=np.int64) == 255).all()
+    assert np.abs(numerators / 255 - distributions).max() < 1 / 255
+
+
+def test_bytes_of_even_and_certain_distributions_are_exact() -> None:
+    certain = np.array([0, 1, 0], np.float32)
+    np.testing.assert_array_equal(to_bytes(certain), [0, 255, 0])
+    np.testing.assert_array_equal(to_bytes(np.full(3, 1 / 3, np.float32)), [85, 85, 85])
+    np.testing.assert_array_equal(to_bytes(np.full(2, 0.5, np.float32)), [128, 127])

@@ -9,13 +9,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lattemix.build.assemble import assemble
-from lattemix.build.backbones import Checkpoint
+from lattemix.build.backbones import Checkpoint, words
 from lattemix.build.families import ExportError
 from lattemix.build.head import Head
-from lattemix.build.network import build_model
+from lattemix.build.network import build_model, stores_distributions
 from lattemix.encoder import Encoder
-from model_store import Store
-from tests.tiny import SENTENCES, random_head
+from model_store import Precision, Store
+from tests.tiny import RECIPE, SENTENCES, random_head
 from training.backbones import load
 
 
@@ -131,3 +131,85 @@ def test_rejects_graph_larger_than_a_protobuf(
     monkeypatch.setattr("lattemix.build.network.MAX_BYTES", 1000)
     with pytest.raises(ExportError, match=r"The graph has .* GB in fp32, but one ONNX file"):
         build_model(checkpoint, head)
+
+
+WORDS = ["the", "dog", "runs", "sleeps", "cat"]
+TEXTS = ["the dog runs", "the cat sleeps", "dog", "cat cat dog", "runs the"]
+
+
+@pytest.fixture
+def word_vectors(tmp_path: Path) -> Checkpoint:
+    vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    words.save(WORDS, vectors, tmp_path / "words")
+    return Checkpoint.read(tmp_path / "words")
+
+
+@pytest.fixture
+def static_head(word_vectors: Checkpoint) -> Head:
+    return random_head(word_vectors, load(word_vectors, 16).encode, layer=0, probes=TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("precision", "kinds", "tolerance"),
+    [
+        ("fp32", {"Gather", "MatMul", "Reshape", "Identity"}, 1e-6),
+        ("fp16", {"Gather", "Cast", "MatMul", "Reshape", "Identity"}, 5e-4),
+        ("int8", {"Gather", "DequantizeLinear", "MatMul", "Reshape", "Identity"}, 1 / 255),
+    ],
+)
+def test_static_model_looks_distributions_up(
+    word_vectors: Checkpoint,
+    static_head: Head,
+    tmp_path: Path,
+    precision: Precision,
+    kinds: set[str],
+    tolerance: float,
+) -> None:
+    static_head.save(tmp_path / "head")
+    source = str(word_vectors.directory)
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", source, precisions=[precision])
+    assert {node.op_type for node in onnx.load(artifact.model).graph.node} == kinds
+    mixtures = Encoder(artifact, provider="cpu").encode(TEXTS).mixtures
+    np.testing.assert_allclose(mixtures, static_head.tensors["probes"], atol=tolerance)
+    np.testing.assert_allclose(
+        mixtures.sum(axis=-1), 1, atol=tolerance if precision == "fp16" else 1e-6
+    )
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("int8", 0.1)])
+def test_large_static_model_computes_distributions(
+    word_vectors: Checkpoint,
+    static_head: Head,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Precision,
+    tolerance: float,
+) -> None:
+    size = 6 * RECIPE.latent_dims * RECIPE.classes  # five words and the unknown token
+    monkeypatch.setattr("lattemix.build.network.MAX_STORED", size)
+    assert stores_distributions(word_vectors, static_head)
+    monkeypatch.setattr("lattemix.build.network.MAX_STORED", size - 1)
+    static_head.save(tmp_path / "head")
+    source = str(word_vectors.directory)
+    (artifact,) = assemble(tmp_path / "head", Store(tmp_path), "m", source, precisions=[precision])
+    assert "Softmax" in {node.op_type for node in onnx.load(artifact.model).graph.node}
+    mixtures = Encoder(artifact, provider="cpu").encode(TEXTS).mixtures
+    np.testing.assert_allclose(mixtures, static_head.tensors["probes"], atol=tolerance)
+
+
+def test_static_head_of_another_width_is_rejected(
+    word_vectors: Checkpoint, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in (500, 0):
+        monkeypatch.setattr("lattemix.build.network.MAX_STORED", limit)
+        with pytest.raises(ExportError, match="has vectors of 8 values, but the head reads 16"):
+            build_model(word_vectors, head)
+
+
+def test_rejects_distributions_that_are_not_finite(
+    word_vectors: Checkpoint, static_head: Head
+) -> None:
+    bias = np.full_like(static_head.tensors["encoder.0.bias"], np.nan)
+    damaged = Head(static_head.spec, {**static_head.tensors, "encoder.0.bias": bias})
+    with pytest.raises(ExportError, match="distributions of the tokens 0 to 5 of words are not"):
+        build_model(word_vectors, damaged)

@@ -38,6 +38,17 @@ def test_rejects_artifact_that_differs_from_the_reference(
         check_parity(artifact, with_probes(head, change(head.tensors["probes"])))
 
 
+def test_stored_distributions_may_differ_by_a_rounding_unit_only(
+    artifact: Artifact, head: Head
+) -> None:
+    int8 = Artifact(artifact.path, artifact.manifest.model_copy(update={"precision": "int8"}))
+    probes = head.tensors["probes"]
+    near, far = (with_probes(head, probes + np.float32(shift)) for shift in (0.004, 0.006))
+    assert check_parity(int8, near, stored=True).rank_agreement > 0.9
+    with pytest.raises(ExportError, match=r"by up to 6\.0e-03 \(limit 0\.005\)"):
+        check_parity(int8, far, stored=True)
+
+
 def test_int8_is_judged_by_rank_agreement_alone(artifact: Artifact, head: Head) -> None:
     manifest = artifact.manifest.model_copy(update={"precision": "int8"})
     int8 = Artifact(artifact.path, manifest)
