@@ -5,52 +5,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from lattemix.build.backbones import BackboneError, Checkpoint, TokenVectors, open_backbone
+from lattemix.build.backbones import Checkpoint, open_backbone
+from lattemix.build.distill import distilled
 from lattemix.build.families import ExportError
 from lattemix.build.head import (
     SPEC,
     STATISTICS_SENTENCES,
     Floats,
     Head,
-    HeadSpec,
-    normalise,
-    rounded,
 )
 from lattemix.build.network import check_exportable
 from model_store import LatteMixError
 from model_store.latents import LATENTS
 from model_store.latents import write as write_latents
 from training import backbones, weighting
-from training.backbones import Backbone
 from training.cache import VectorCache
-from training.checkpoint import TrainingCheckpoint
 from training.corpus import Corpus, prepare
 from training.device import Workers
-from training.encoding import Batches, EncodedCorpus
+from training.encoding import EncodedCorpus
 from training.evaluate.report import MEAN_POOLING, Report
-from training.evaluate.scorers import BackboneScorer, DevScore, evaluate
+from training.evaluate.scorers import BackboneScorer, evaluate
 from training.evaluate.sets import Pairs
 from training.exclusion import Exclusion
+from training.heads import make_head
 from training.interrupt import ignore_signals
-from training.lessons import prepare_lessons
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log, require_tensorboard
-from training.objectives import Elbo, Objective
 from training.output import STATE, exclusive, export_commands, saved_step
-from training.probes import probes_for
 from training.readers import STDIN, read
 from training.recipe import Recipe
 from training.report import exclusion_note, verdict, write_card, write_report
 from training.teacher import Teacher, open_teacher
-from training.teaching import Student, Taught
-from training.trainer import train
-from training.vae import TokenVAE, linear_tensors
 
 
 @dataclass(frozen=True)
@@ -93,7 +79,7 @@ class Job:
 
     def _run(self, workers: Workers, notify: Callable[[str], None]) -> None:
         notify(f"Opening the backbone {self.backbone}")
-        with open_backbone(self.backbone) as checkpoint:
+        with self._open_backbone(notify) as checkpoint:
             servable = self._check(checkpoint, notify)
             corpus = self._prepare(workers)
             notify(f"{corpus.sentences:,} distinct sentences")
@@ -110,6 +96,17 @@ class Job:
                     source = self.backbone if self.backbone != checkpoint.name else None
                     notify("Next:\n  " + "\n  ".join(export_commands(self.out, source)))
         workers.wait()
+
+    @contextmanager
+    def _open_backbone(self, notify: Callable[[str], None]) -> Iterator[Checkpoint]:
+        """The backbone, distilled if the recipe has a template."""
+        layer, template = self.recipe.layer, self.recipe.template
+        with open_backbone(self.backbone) as checkpoint:
+            if template is None:
+                yield checkpoint
+            else:
+                with distilled(checkpoint, layer, template, notify) as table:
+                    yield table
 
     @property
     def _state(self) -> Path:
@@ -218,123 +215,3 @@ class Job:
         pooled = results.values(MEAN_POOLING, results.sets[0].name)[0] if results else None
         log = read_log(self.out / LOG)
         write_report(self.out, head, licence, log, usage, tables, pooled)
-
-
-def make_head(
-    encoded: EncodedCorpus,
-    recipe: Recipe,
-    about_corpus: str,
-    directory: Path | None = None,
-    progress: bool = True,
-    dev: Pairs | None = None,
-    events: Path | None = None,
-    teacher: Teacher | None = None,
-) -> Head:
-    """Train a head.
-
-    Args:
-        encoded: the corpus and the backbone.
-        recipe: the settings.
-        about_corpus: description of the corpus.
-        directory: directory of the checkpoint and the log.
-        progress: whether to show progress.
-        dev: pairs to score the encoder on during training.
-        events: directory of TensorBoard events.
-        teacher: the teacher of a taught head.
-    """
-    backbone, corpus, checkpoint = encoded.backbone, encoded.corpus, encoded.backbone.checkpoint
-    sample = encoded.sample(recipe)
-    if not len(sample.vectors):
-        raise BackboneError(f"No word of the corpus is in the vocabulary of {checkpoint.name}.")
-    mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    sif = recipe.token_weighting == "sif"
-    fixed = {"mean": mean, **weighting.id_weights(checkpoint, corpus, sif, recipe.max_tokens)}
-    spec = _spec(backbone, recipe, about_corpus)
-
-    def head_of(vae: TokenVAE) -> Head:
-        return Head(spec, {**fixed, **_learned_tensors(vae)})
-
-    steps = recipe.total_steps(corpus.sentences)
-    run = TrainingCheckpoint(directory, identity(backbone, corpus, recipe)) if directory else None
-    dev_score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
-    score = (lambda vae: dev_score(head_of(vae))) if dev_score else None
-    objective = _objective(encoded, recipe, mean, teacher)
-    vae, figures = train(objective, recipe, steps, run, progress, score, events)
-    figures |= {
-        "steps": steps,
-        "sentences": corpus.sentences,
-        "sentences_cut": round(sample.truncated / len(sample), 4),
-    }
-    if corpus.exclusion_sha256:
-        figures["sentences_excluded"] = corpus.excluded
-    head = Head(spec.model_copy(update={"training": figures}), head_of(vae).tensors)
-    if recipe.token_weighting == "learned" and recipe.objective == "elbo":
-        sentences = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
-        learned = weighting.learned_weights(head, checkpoint, sentences, recipe.seed)
-        head = Head(head.spec, {**head.tensors, **learned})
-    return _with_statistics(head, backbone, sample) if recipe.model == "categorical" else head
-
-
-def _objective(
-    encoded: EncodedCorpus, recipe: Recipe, mean: Floats, teacher: Teacher | None
-) -> Objective[Any]:
-    hidden_size = encoded.backbone.hidden_size
-    if teacher is not None:
-        return Taught(prepare_lessons(encoded, recipe, teacher, mean), hidden_size, recipe)
-    batches = encoded.batches(recipe)
-
-    def tokens(step: int) -> Tensor:
-        vectors = batches(step).vectors.astype(np.float32)
-        return torch.from_numpy(normalise(vectors, mean, recipe.normalisation))
-
-    return Elbo(tokens, hidden_size, recipe)
-
-
-def identity(backbone: Backbone, corpus: Corpus, recipe: Recipe) -> dict[str, object]:
-    """Everything that must be unchanged for a run to be resumed."""
-    exclude = corpus.exclusion_sha256
-    return {
-        **recipe.model_dump(mode="json"),
-        "backbone": backbone.checkpoint.sha256,
-        "corpus": corpus.sha256,
-        **({"exclude": exclude} if exclude else {}),
-    }
-
-
-def _spec(backbone: Backbone, recipe: Recipe, about_corpus: str) -> HeadSpec:
-    return HeadSpec(
-        backbone=backbone.checkpoint.origin(backbone.layer, backbone.hidden_size),
-        model=recipe.model,
-        latent_dims=recipe.latent_dims,
-        classes=recipe.classes,
-        temperature=recipe.inference_temperature or recipe.temperature,
-        max_tokens=recipe.max_tokens,
-        normalisation=recipe.normalisation,
-        token_weighting=recipe.token_weighting,
-        recommended_metric=recipe.metric,
-        corpus=about_corpus,
-        recipe=recipe.model_dump(mode="json"),
-    )
-
-
-def _learned_tensors(vae: TokenVAE) -> dict[str, Floats]:
-    """The learned tensors by their names in a head."""
-    layers = linear_tensors(vae.encoder, "encoder")
-    tensors = {name: rounded(tensor) for name, tensor in layers.items()}
-    if isinstance(vae, Student):
-        tensors["centre"] = vae.centre.detach().cpu().numpy().reshape(vae.latent_dims, -1)
-        if vae.weigher is not None:
-            tensors |= linear_tensors(vae.weigher, "weigher")
-    return tensors
-
-
-def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
-    """Add the probe mixtures to a trained head, and the centre unless it was learned."""
-    candidates = probes_for(backbone.checkpoint)
-    mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
-    # A probe without a word in the vocabulary of static vectors has a NaN mixture.
-    known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
-    spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
-    centre = head.tensors.get("centre", None)
-    centre = head.centre_of(sample) if centre is None else centre
-    return Head(spec, {**head.tensors, "centre": centre, "probes": mixtures[known]})

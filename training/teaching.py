@@ -21,6 +21,8 @@ class Student(CategoricalVAE):
 
     def __init__(self, hidden_size: int, recipe: Recipe) -> None:
         super().__init__(hidden_size, recipe)
+        if not recipe.elbo_weight:
+            self.decoder = nn.Sequential()  # unused: Adam would have no state to save for it
         self.inference_temperature = recipe.inference_temperature or recipe.temperature
         self.weigher = weigher(hidden_size) if recipe.token_weighting == "learned" else None
         uniform = torch.full((recipe.latent_dims * recipe.classes,), recipe.classes**-0.5)

@@ -55,12 +55,23 @@ def open_origin(
         checkpoint.check_digest(origin)
         if origin.template is None or checkpoint.is_static:
             yield checkpoint
-            return
-        tell(f"Distilling {source}")
-        with TemporaryDirectory(prefix="lattemix-") as temporary:
-            directory = Path(temporary)
-            distill(checkpoint, directory, origin.layer, origin.template)
-            yield Checkpoint.read(directory, checkpoint.name)
+        else:
+            with distilled(checkpoint, origin.layer, origin.template, tell) as table:
+                yield table
+
+
+@contextmanager
+def distilled(
+    checkpoint: Checkpoint,
+    layer: int | None,
+    template: str,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Iterator[Checkpoint]:
+    """Yield a transformer's table of token vectors, in a temporary directory; see `distill`."""
+    tell(f"Distilling {checkpoint.name}")
+    with TemporaryDirectory(prefix="lattemix-") as temporary:
+        distill(checkpoint, Path(temporary), layer, template)
+        yield Checkpoint.read(Path(temporary), checkpoint.name)
 
 
 def distill(

@@ -20,7 +20,7 @@ from training.backbones import load
 from training.cache import VectorCache
 from training.corpus import prepare
 from training.encoding import EncodedCorpus
-from training.job import make_head
+from training.heads import make_head
 from training.recipe import Recipe
 
 TEXTS = [*SENTENCES, "dog", "a " * 30, "ein Bär", "THE SEA"]

@@ -135,7 +135,7 @@ def stopped(
 ) -> tuple[list[str], Path]:
     """Arguments of a job that failed at step 3 of 5, and its checkpoint of step 2."""
     arguments += ["--steps", "5", "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("training.job.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
+    monkeypatch.setattr("training.heads.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
 
     def fail(self: Monitor, step: int, *rest: object) -> None:
         if step == 3:
@@ -160,7 +160,7 @@ def test_killed_run_resumes_to_the_same_head(
             shutil.copytree(complete, killed)  # what SIGKILL would leave
 
     with monkeypatch.context() as patched:
-        patched.setattr("training.job.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
+        patched.setattr("training.heads.TrainingCheckpoint", partial(TrainingCheckpoint, every=2))
         patched.setattr(Monitor, "step", copying_step)
         assert run(*arguments, complete) == 0
     assert saved_step(killed) == 2

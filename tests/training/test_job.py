@@ -22,7 +22,7 @@ from tests.tiny import SENTENCES
 from tests.training.conftest import Run, settings
 from training import cli
 from training.encoding import EncodedCorpus
-from training.job import make_head
+from training.heads import make_head
 from training.recipe import Recipe
 
 ROOT = Path(cli.__file__).parent.parent

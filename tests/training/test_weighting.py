@@ -13,7 +13,7 @@ from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import prepare
 from training.encoding import EncodedCorpus
-from training.job import make_head
+from training.heads import make_head
 from training.recipe import Recipe
 from training.weighting import _second_half
 

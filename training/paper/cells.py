@@ -28,7 +28,7 @@ from training.evaluate.sets import Pairs
 from training.evaluate.statistics import spearman
 from training.evaluate.word_benchmarks import WordBenchmark
 from training.evaluate.words import embed_words
-from training.job import identity, make_head
+from training.heads import identity, make_head
 from training.output import STATE
 from training.recipe import Recipe
 

@@ -16,7 +16,7 @@ from training import cli
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus
 from training.evaluate.evaluation import Evaluation
-from training.job import make_head
+from training.heads import make_head
 from training.recipe import Recipe
 
 
