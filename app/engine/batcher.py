@@ -110,6 +110,8 @@ class Batcher:
         """
         model = self.encoder.static
         assert model is not None
+        if self.stopped:
+            raise UnavailableError("The service is stopping.")
         start = time.perf_counter()
         tokens = model.tokenize(texts)
         tokenized = time.perf_counter()
