@@ -12,7 +12,7 @@ class TruncationWarning(UserWarning):
     """Texts longer than the model's maximum length were truncated."""
 
 
-def warn_truncated(truncated: Sequence[bool], limit: int, stacklevel: int = 3) -> None:
+def warn_truncated(truncated: Sequence[bool], limit: int | None, stacklevel: int = 3) -> None:
     """Warn the caller of the calling method if any of its texts were truncated."""
     if any(truncated):
         message = (

@@ -1,21 +1,29 @@
 """Text to mixtures: tokenize, batch by similar length, run, put back in order."""
 
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lattemix.errors import EmptyTextError, NonFiniteError
-from lattemix.session import Session, likely_device
+from lattemix.session import Session, likely_device, usable_cores
 from lattemix.settings import ModelSettings, Provider
-from lattemix.tokenization import ParsedText, Side, Tokenizer, Tokens, TokenSpan
+from lattemix.static import LENGTH_MULTIPLE, StaticModel, round_up, sums
+from lattemix.tokenization import (
+    MAX_PARSED_TOKENS,
+    ParsedText,
+    Side,
+    Tokenizer,
+    Tokens,
+    TokenSpan,
+)
 from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.choice import Device, choose
 from model_store.latents import read as read_latents
@@ -84,17 +92,23 @@ class Encoder:
         # Single-threaded batches side by side beat one batch on all cores, whose threads wait for
         # the slowest at every operator. Runs of one session share its thread pool.
         self.parallel = usable_cores() if on_cpu and not threads else 1  # concurrent batches
-        # A lone batch finishes soonest on all cores.
+        # A lone batch finishes soonest on all cores, except a static model's, which is short.
         self._wide, self._last_run = self._session, -math.inf
-        if self.parallel > 1:
+        if self.parallel > 1 and not self.manifest.is_static:
             self._wide = Session(artifact, "cpu", min(self.parallel, _MAX_CORES), spinning=True)
         # GPUs prefer few distinct lengths, in multiples of 8; on a CPU padding is only extra work.
         self._length_multiple = 1 if on_cpu else 8
+        if self.manifest.is_static:
+            self._length_multiple = LENGTH_MULTIPLE
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         digest, latents = self.manifest.head.sha256, artifact.latents
         self.latents = read_latents(latents, digest, *latent_shape) if latents else None
         self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
+        self.static: StaticModel | None = None  # encodes texts of a static model
+        if self.manifest.is_static:
+            parts = self._tokenizer, self._session, self._weights
+            self.static = StaticModel(*parts, latent_shape)
         heaviest = 0 if self._weights is None else int(self._weights.argmax())
         self.probe = Tokens([heaviest], 1)  # the shortest text; every vocabulary has an id 0
         least, most = _CPU_BUDGETS if on_cpu else _GPU_BUDGETS
@@ -105,7 +119,13 @@ class Encoder:
         self.token_budget = token_budget or max(least, round(self.overhead * _OVERHEADS))
         # `encode` does not use the measured budget: its results must be reproducible bit for bit.
         self._fixed_budget = token_budget or least
-        self._warm_up()
+        if self.static is None:  # a static model's runs are small
+            self._warm_up(self.max_parsed_tokens)
+
+    @property
+    def max_parsed_tokens(self) -> int:
+        """Maximum number of tokens of a text that `parse` and `encode_tokens` return."""
+        return self.manifest.max_tokens or MAX_PARSED_TOKENS
 
     @property
     def tokens_per_second(self) -> float:
@@ -137,11 +157,15 @@ class Encoder:
         return encoder
 
     def encode(self, texts: Sequence[str]) -> Encoding:
-        """Return the mixture of every text, in order. Equal texts are computed once.
+        """Return the mixture of every text, in order.
 
         Raises:
             EmptyTextError: the model finds no words in a text.
         """
+        if self.static is not None:
+            mixtures, lengths = self.static.encode(texts, self.parallel)
+            return Encoding(mixtures, lengths.tolist(), [False] * len(texts))
+        # Equal texts are computed once.
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         order = [distinct[text] for text in texts]
         try:
@@ -201,15 +225,16 @@ class Encoder:
 
     def _check_empty(self, tokens: Sequence[Tokens]) -> None:
         empty = [
-            i for i, text in enumerate(tokens) if text.empty or not self._raw_weights(text).any()
+            index
+            for index, text in enumerate(tokens)
+            if text.empty or not self._raw_weights(text.ids).any()
         ]
         if empty:
             raise EmptyTextError(*empty)
 
     def padded_length(self, longest: int) -> int:
         """Length that a batch is padded to, given its longest text."""
-        multiple = self._length_multiple
-        return min(-(-longest // multiple) * multiple, self.manifest.max_tokens)
+        return min(round_up(longest, self._length_multiple), self.max_parsed_tokens)
 
     def run(self, batch: Sequence[Tokens], alone: bool = False) -> NDArray[np.float32]:
         """Return the mixtures [B, L, C] of one batch, or [B, S, L, C] if requested per token.
@@ -221,50 +246,50 @@ class Encoder:
         Raises:
             NonFiniteError: a mixture holds NaN or infinity, as after an overflow in fp16.
         """
-        shape = (len(batch), self.padded_length(max(len(tokens.ids) for tokens in batch)))
-        ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)  # [B, S]
-        for row, tokens in enumerate(batch):
-            ids[row, : len(tokens.ids)] = tokens.ids
-            mask[row, : len(tokens.ids)] = 1
+        lengths = np.array([len(tokens.ids) for tokens in batch])
+        flat = np.fromiter(chain.from_iterable(tokens.ids for tokens in batch), np.int64)  # [T]
+        shape = (len(batch), self.padded_length(lengths.max()))
+        mask = np.arange(shape[1]) < lengths[:, None]  # [B, S]
+        ids, pool = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        ids[mask] = flat
         per_token = batch[0].per_token
-        pool = _identity_pool(*shape) if per_token else self._pool(batch, shape)  # [B, G, S]
+        if per_token:
+            pool = _identity_pool(*shape)  # [B, S, S]
+        else:
+            pool[mask] = self._shares(flat, lengths)
+            pool = pool[:, None, :]  # [B, 1, S]
         wide = alone and self._worth_waking(ids.size)
-        mixtures = (self._wide if wide else self._session).run(ids, mask, pool)
+        session = self._wide if wide else self._session
+        mixtures = session.run(ids, mask.astype(np.int64), pool)
         self._last_run = time.perf_counter()
         if not np.isfinite(mixtures).all():
             raise NonFiniteError
         return mixtures if per_token else mixtures[:, 0]
 
-    def _pool(self, batch: Sequence[Tokens], shape: tuple[int, int]) -> NDArray[np.float32]:
-        """Averaging weights of each text's tokens: [B, 1, S]."""
-        pool = np.zeros(shape, np.float32)
-        for row, tokens in enumerate(batch):
-            pool[row, : len(tokens.ids)] = self.weights(tokens)
-        return pool[:, None, :]
-
     def weights(self, tokens: Tokens) -> NDArray[np.float32]:
         """Each token's share of its text's mixture: [S], sums to 1."""
-        weights = self._raw_weights(tokens)
-        shares: NDArray[np.float32] = weights / weights.sum()
-        return shares
+        return self._shares(np.array(tokens.ids), np.array([len(tokens.ids)]))
 
-    def _raw_weights(self, tokens: Tokens) -> NDArray[np.float32]:
-        """Token weights before normalisation: [S]. All 1 gives the paper's mixture."""
-        if self._weights is None:
-            return np.ones(len(tokens.ids), np.float32)
-        return self._weights[tokens.ids]
+    def _shares(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Each token's share of its text's mixture: [T], for texts of these lengths."""
+        weights = self._raw_weights(ids)
+        divisors: NDArray[np.float32] = np.repeat(sums(weights, lengths), lengths)
+        return weights / divisors
+
+    def _raw_weights(self, ids: NDArray[np.int64] | list[int]) -> NDArray[np.float32]:
+        """Token weights before normalisation: [T]. All 1 gives the paper's mixture."""
+        return np.ones(len(ids), np.float32) if self._weights is None else self._weights[ids]
 
     def _worth_waking(self, tokens: int) -> bool:
         """Whether a lone run is faster on all cores, which may be asleep."""
         awake = time.perf_counter() - self._last_run < _AWAKE_SECONDS
         return awake or tokens * self._token_seconds > _WAKING_SECONDS
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, length: int) -> None:
         """Run typical shapes: the first run of each allocates memory and, on a GPU, plans.
 
         The largest shape runs first and in all threads at once, so memory peaks at start-up.
         """
-        length = self.manifest.max_tokens
         rows = max(1, -(-self.token_budget // length))
         largest = self._probes(rows, max(1, min(length, self.token_budget // rows)))
         with ThreadPoolExecutor(self.parallel) as executor:
@@ -317,16 +342,6 @@ def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:
         batch.append(index)
     if batch:
         yield batch
-
-
-def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Number of cores this process may use, by affinity and container quota."""
-    bound = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    try:
-        share, period = map(int, quota.read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # no quota, or "max"
-        return len(bound)
-    return max(1, min(len(bound), -(-share // period)))
 
 
 def _load(path: Path | None, shape: tuple[int, ...]) -> NDArray[np.float32] | None:

@@ -24,7 +24,7 @@ class EmptyTextError(TextError):
 
 
 class TooLongError(LatteMixError):
-    """A text exceeds the model's maximum length and must not be truncated.
+    """A text exceeds the maximum length and must not be truncated.
 
     Attributes:
         index: position of the text in the list.
@@ -33,7 +33,7 @@ class TooLongError(LatteMixError):
 
     def __init__(self, index: int, total: int, limit: int, name: str | None = None) -> None:
         self.index = index
-        self.reason = f"has {total:,} tokens, more than the {limit:,} this model reads"
+        self.reason = f"has {total:,} tokens, more than the limit of {limit:,}"
         subject = name or f"Text {index + 1}"
         super().__init__(f"{subject} {self.reason}: shorten it, or pass truncate=True.")
 

@@ -113,8 +113,9 @@ class Model:
     """A loaded model. Thread-safe; see `load`.
 
     Texts longer than the model's maximum length are truncated, or raise `TooLongError` with
-    `truncate=False`. Where the result does not say so, a `TruncationWarning` does. A text without
-    words raises `EmptyTextError`.
+    `truncate=False`. Where the result does not say so, a `TruncationWarning` does. Static models
+    have no maximum length; `explain` reads up to 512 of their tokens. A text without words raises
+    `EmptyTextError`.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -287,7 +288,7 @@ class Model:
         """
         (chosen,), encoder = self._metrics(metric), self._encoder
         if not truncate:
-            self._check_length([a, b])
+            self._check_length([a, b], encoder.max_parsed_tokens)
         first, second = encoder.encode_tokens([a, b])
         content = explain(chosen, (a, b), (first, second), encoder.centre, encoder.latents)
         return Explanation.model_validate({"model": encoder.manifest.name, **content})
@@ -312,7 +313,7 @@ class Model:
         return streaming.query_similarities(self._encoder, encoding.mixtures, texts, chosen)
 
     @property
-    def _limit(self) -> int:
+    def _limit(self) -> int | None:
         return self._encoder.manifest.max_tokens
 
     def _encode(
@@ -320,8 +321,8 @@ class Model:
     ) -> Encoding:
         """Encode texts; errors call the text at an index by its `name`."""
         try:
-            if not truncate:  # before the work
-                self._check_length(texts, name)
+            if not truncate and self._limit is not None:  # before the work
+                self._check_length(texts, self._limit, name)
             return self._encoder.encode(texts)
         except EmptyTextError as error:
             if name is None:
@@ -329,12 +330,13 @@ class Model:
             named = name(error.index)
             raise EmptyTextError(error.index, *error.others, name=named) from None
 
-    def _check_length(self, texts: Sequence[str], name: Callable[[int], str] | None = None) -> None:
-        """Raise `TooLongError` for the first text that would be truncated."""
+    def _check_length(
+        self, texts: Sequence[str], limit: int, name: Callable[[int], str] | None = None
+    ) -> None:
+        """Raise `TooLongError` for the first text that has more tokens than the limit."""
         for index, tokens in enumerate(self._encoder.tokenize(texts)):
-            if tokens.truncated:
-                named = name(index) if name else None
-                raise TooLongError(index, tokens.total, self._limit, named)
+            if tokens.total > limit:
+                raise TooLongError(index, tokens.total, limit, name(index) if name else None)
 
     def _metrics(
         self, metric: Metric | None, metrics: Sequence[Metric] | None = None

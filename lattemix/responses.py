@@ -279,7 +279,10 @@ class ModelInfo(BaseModel):
     model_id: str = Field(description="Name and precision.", examples=["default:int8"])
     model_sha: str = Field(description="SHA-256 of the graph.")
     model_dtype: str = Field(examples=["int8"])
-    max_input_length: int = Field(description="Maximum tokens per sentence; more are truncated.")
+    max_input_length: int | None = Field(
+        description="Maximum tokens per sentence; more are truncated. Null: no limit, as static "
+        "models have none."
+    )
     max_batch_tokens: int = Field(description="Tokens per batch, padding included.")
     version: str = Field(description="Version of Latte-Mix.")
 

@@ -1,6 +1,8 @@
 """An artifact's graph in ONNX Runtime, checked against its manifest."""
 
 import mmap
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,6 +108,16 @@ def likely_device(provider: Provider) -> Device:
     if provider == "auto":
         return "cuda" if _EXECUTION_PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
     return "cpu" if provider == "cpu" else "cuda"
+
+
+def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Number of cores this process may use, by affinity and container quota."""
+    bound = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    try:
+        share, period = map(int, quota.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no quota, or "max"
+        return len(bound)
+    return max(1, min(len(bound), -(-share // period)))
 
 
 def _provider_in_use(session: ort.InferenceSession, requested: Provider) -> str:

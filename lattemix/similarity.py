@@ -166,13 +166,13 @@ def _js(p: Vectors, q: Vectors) -> Scores:
     # the convex f. It is 0 for equal mixtures even if their probabilities do not sum to 1.
     def f(s: Vectors) -> Vectors:
         logarithm = np.maximum(s, _TINY)  # 0 log 0 = 0
-        np.log2(logarithm, out=logarithm)
+        np.log(logarithm, out=logarithm)  # numpy's log2 takes three times as long
         logarithm *= s
         return logarithm
 
     gap = (f(2 * p) + f(2 * q)) / 2 - f(p + q)
-    divergence = gap.sum(axis=(1, 2), dtype=np.float64) / 2  # sum over the latent dims
-    scores: Scores = 1 - divergence / p.shape[1]
+    nats = gap.sum(axis=(1, 2), dtype=np.float64) / 2  # sum over the latent dims
+    scores: Scores = 1 - nats / (np.log(2) * p.shape[1])
     return scores
 
 

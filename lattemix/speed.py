@@ -27,7 +27,7 @@ class Speed(NamedTuple):
 
 def measure_speed(encoder: Encoder, seconds: float) -> Iterator[Speed]:
     """Run each length that the model reads for some seconds."""
-    longest = encoder.manifest.max_tokens
+    longest = encoder.max_parsed_tokens
     for length in [length for length in _LENGTHS if length < longest] + [longest]:
         rows = max(1, encoder.token_budget // length)
         batch = [Tokens(encoder.probe.ids * length, length)] * rows

@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import tokenizers
+from tokenizers import normalizers, pre_tokenizers
 
 from lattemix.errors import InferenceError, TextError
 from model_store import ArtifactError
@@ -17,9 +19,14 @@ T = TypeVar("T")
 
 Side = Literal["right", "left"]
 
+# Tokens of a text that `parse` returns at most. Models without a maximum length need this limit:
+# the number of token pairs that an explanation compares is quadratic.
+MAX_PARSED_TOKENS = 512
 # Characters that `encode` tokenizes in half a millisecond. It holds the GIL; the batch calls
 # release it, but may wait for the tokenizer's thread pool.
 _SHORT = 1_000
+_CACHE_BYTES = 20_000_000
+_WORD_BYTES = 300  # memory of a cached word besides its characters, about
 
 
 class Tokens(NamedTuple):
@@ -54,15 +61,18 @@ class ParsedText(NamedTuple):
 
 
 class Tokenizer:
-    """A `tokenizer.json`; its stored padding and truncation are ignored."""
+    """A `tokenizer.json`; its stored padding and truncation are ignored. Thread-safe."""
 
-    def __init__(self, path: Path, max_tokens: int) -> None:
+    def __init__(self, path: Path, max_tokens: int | None) -> None:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self._tokenizer.no_padding()
             # Truncated below instead: the total length is needed, and either side can be cut.
             self._tokenizer.no_truncation()
-            self._before, self._after = self._special_tokens()
+            self.special_tokens = self._tokenizer.num_special_tokens_to_add(False)  # per text
+            self._before, self._after = self._special_ids()
+            cached = _splits_at_spaces(self._tokenizer)
+            self._words = _WordCache(self._tokenizer) if cached else None
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Rust errors are bare Exceptions, panics not even that
@@ -75,13 +85,18 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str], side: Side = "right") -> list[Tokens]:
-        """Tokenize texts, truncating at `side`; long inputs run in parallel without the GIL."""
+        """Tokenize texts, truncating at `side`."""
+        return [self._tokens(ids, side, self._max_tokens) for ids in self.ids(texts)]
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, not truncated; long inputs run without the GIL."""
         with _translated_errors():
-            if sum(map(len, texts)) <= _SHORT:
-                encodings = [self._tokenizer.encode(text) for text in texts]
-            else:
-                encodings = self._tokenizer.encode_batch_fast(list(texts))
-        return [self._tokens(encoding.ids, side) for encoding in encodings]
+            if self._words is None:
+                return _encode(self._tokenizer, texts)
+            rows = self._words(texts)
+        if not self.special_tokens:
+            return rows
+        return [[*self._before, *ids, *self._after] for ids in rows]
 
     def parse(self, text: str, side: Side = "right") -> ParsedText:
         """Tokenize a text with the position of each token."""
@@ -90,38 +105,95 @@ class Tokenizer:
                 encoding = self._tokenizer.encode(text)
             else:
                 (encoding,) = self._tokenizer.encode_batch([text])
+        limit = self._max_tokens or MAX_PARSED_TOKENS
         columns = zip(
-            self._truncate(encoding.tokens, side),
-            self._truncate(encoding.offsets, side),
-            self._truncate(encoding.word_ids, side),
-            self._truncate(encoding.special_tokens_mask, side),
+            self._truncate(encoding.tokens, side, limit),
+            self._truncate(encoding.offsets, side, limit),
+            self._truncate(encoding.word_ids, side, limit),
+            self._truncate(encoding.special_tokens_mask, side, limit),
             strict=True,
         )
         spans = [
             TokenSpan(token, *_stripped(text, *offsets), None if special else word, bool(special))
             for token, offsets, word, special in columns
         ]
-        return ParsedText(self._tokens(encoding.ids, side)._replace(per_token=True), spans)
+        return ParsedText(self._tokens(encoding.ids, side, limit)._replace(per_token=True), spans)
 
-    def _tokens(self, ids: list[int], side: Side) -> Tokens:
-        special = self._before + self._after
-        return Tokens(self._truncate(ids, side), len(ids), empty=len(ids) <= special)
+    def _tokens(self, ids: list[int], side: Side, limit: int | None) -> Tokens:
+        empty = len(ids) <= self.special_tokens
+        return Tokens(self._truncate(ids, side, limit), len(ids), empty)
 
-    def _truncate(self, tokens: list[T], side: Side) -> list[T]:
+    def _truncate(self, tokens: list[T], side: Side, limit: int | None) -> list[T]:
         """Remove tokens over the limit from one side, keeping the special tokens at both ends."""
         total = len(tokens)
-        excess = total - self._max_tokens
+        excess = total - (limit or total)
         if excess <= 0:
             return tokens
-        first = total - self._after - excess if side == "right" else self._before
+        first = total - len(self._after) - excess if side == "right" else len(self._before)
         return tokens[:first] + tokens[first + excess :]
 
-    def _special_tokens(self) -> tuple[int, int]:
-        """Number of special tokens before and after a text."""
-        mask = self._tokenizer.encode("a").special_tokens_mask
-        count = self._tokenizer.num_special_tokens_to_add(False)
+    def _special_ids(self) -> tuple[list[int], list[int]]:
+        """Special tokens before and after a text."""
+        example = self._tokenizer.encode("a")
+        mask, count = example.special_tokens_mask, self.special_tokens
         before = mask.index(0) if 0 in mask else count
-        return before, count - before
+        return example.ids[:before], example.ids[len(mask) - count + before :]
+
+
+class _WordCache:
+    """Token ids of words: to look one up takes a hundredth of the time of tokenizing it.
+
+    Words are the parts of a text between spaces, with their punctuation.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # Entries are never removed, since other threads may rely on them: a full dictionary is
+        # replaced by an empty one.
+        self._ids: dict[str, list[int]] = {"": []}
+        self._bytes = 0
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, without special tokens."""
+        split = [text.split(" ") for text in texts]
+        ids = self._with_ids(set(chain.from_iterable(split)))
+        return [list(chain.from_iterable(map(ids.__getitem__, words))) for words in split]
+
+    def _with_ids(self, words: set[str]) -> dict[str, list[int]]:
+        """Return a dictionary that holds all these words."""
+        if self._bytes > _CACHE_BYTES:
+            self._ids, self._bytes = {"": []}, 0
+        ids = self._ids
+        missing = [word for word in words if word not in ids]
+        if missing:
+            ids.update(zip(missing, _encode(self._tokenizer, missing, special=False), strict=True))
+            self._bytes += sum(map(len, missing)) + _WORD_BYTES * len(missing)
+        return ids
+
+
+def _encode(
+    tokenizer: tokenizers.Tokenizer, texts: Sequence[str], special: bool = True
+) -> list[list[int]]:
+    """Return the token ids of each text; long inputs run in parallel without the GIL."""
+    if sum(map(len, texts)) <= _SHORT:
+        return [tokenizer.encode(text, add_special_tokens=special).ids for text in texts]
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=special)
+    return [encoding.ids for encoding in encodings]
+
+
+def _splits_at_spaces(tokenizer: tokenizers.Tokenizer) -> bool:
+    """Whether the tokens of a text are those of its parts between spaces, one after the other."""
+    splitting = (
+        pre_tokenizers.BertPreTokenizer,
+        pre_tokenizers.Whitespace,
+        pre_tokenizers.WhitespaceSplit,
+    )
+    per_character = (normalizers.BertNormalizer, normalizers.Lowercase, type(None))
+    return (
+        isinstance(tokenizer.pre_tokenizer, splitting)
+        and isinstance(tokenizer.normalizer, per_character)
+        and not any(" " in token.content for token in tokenizer.get_added_tokens_decoder().values())
+    )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 
@@ -62,6 +63,11 @@ class BackboneOrigin(_Record):
         description="Text each token was read in; None: the backbone reads whole sentences.",
     )
 
+    @property
+    def is_static(self) -> bool:
+        """Whether a token's vector is the same in every text: a table instead of a network."""
+        return self.architecture == "static"
+
 
 class HeadOrigin(_Record):
     """The head an artifact was built from."""
@@ -104,7 +110,10 @@ class Manifest(_Record):
     temperature: float = Field(
         gt=0, description="Softmax temperature, folded into the graph's weights."
     )
-    max_tokens: int = Field(gt=2, description="Maximum length, including special tokens.")
+    max_tokens: int | None = Field(
+        gt=2,
+        description="Maximum length, including special tokens. None: static models have no limit.",
+    )
     token_weighting: TokenWeighting = Field(
         "uniform", description="Origin of weights.npy; without that file all weights are 1."
     )
@@ -118,6 +127,16 @@ class Manifest(_Record):
         None, description="Points lost on STSb dev against fp32 by the worst metric, if measured."
     )
 
+    @field_validator("max_tokens")
+    @classmethod
+    def _static_has_no_limit(cls, max_tokens: int | None, info: ValidationInfo) -> int | None:
+        backbone = info.data.get("backbone")  # missing if it is invalid
+        if backbone is not None and backbone.is_static:
+            return None  # older manifests hold the maximum length of the training sentences
+        if max_tokens is None:
+            raise ValueError("should be a number, except for a static model")
+        return max_tokens
+
     @field_validator("files")
     @classmethod
     def _has_graph_and_tokenizer(cls, files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
@@ -130,6 +149,11 @@ class Manifest(_Record):
     def reference(self) -> str:
         """`name:precision`."""
         return f"{self.name}:{self.precision}"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is a table of token distributions, without a maximum length."""
+        return self.backbone.is_static
 
     def write(self, directory: Path) -> None:
         """Write `manifest.json` into `directory`."""

@@ -17,7 +17,7 @@ from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from model_store import Artifact, Store
 from tests.app.conftest import serving
-from tests.tiny import SENTENCES, write_backbone, write_head
+from tests.tiny import SENTENCES, write_backbone, write_head, write_static
 
 # No deadline: the machine may be busy. `pytest --hypothesis-profile=thorough tests/reliability`
 # tries a hundred times as many examples.
@@ -72,6 +72,21 @@ def store(head_directory: Path, backbone: Path, tmp_path_factory: pytest.TempPat
     store = Store(tmp_path_factory.mktemp("store"))
     assemble(head_directory, store, "tiny", str(backbone))
     return store
+
+
+@pytest.fixture(scope="session")
+def static_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Holds `static:fp32`, a static model."""
+    directory = tmp_path_factory.mktemp("static")
+    write_static(directory / "words", directory / "head")
+    store = Store(directory / "store")
+    assemble(directory / "head", store, "static", str(directory / "words"))
+    return store
+
+
+@pytest.fixture(scope="session")
+def static_encoder(static_store: Store) -> Encoder:
+    return Encoder(static_store.open("static"), provider="cpu")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""A tiny model made with numpy: a random BERT and a random head, with a reference forward pass.
+"""Tiny models made with numpy: a random BERT, random word vectors, and a random head for each.
 
-Tests of serving and of the graph builder need no torch this way. tests/training compares this BERT
-with transformers.
+Tests of serving and of the graph builder need no torch this way: the BERT has a reference forward
+pass, which tests/training compares with transformers.
 """
 
 import json
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from lattemix.build.backbones import Checkpoint, TokenVectors
+from lattemix.build.backbones import Checkpoint, TokenVectors, words
+from lattemix.build.backbones.words import TABLE
 from lattemix.build.head import Floats, Head, HeadSpec, rounded
 from lattemix.tokenization import Tokenizer
 from model_store import latents
@@ -211,6 +212,25 @@ def write_head(checkpoint: Checkpoint, directory: Path) -> None:
     head.save(directory)
     digest = str(Head.load(directory).spec.sha256)
     latents.write(_latents(head, token_vectors(checkpoint, SENTENCES)), digest, directory)
+
+
+def write_static(backbone: Path, head_directory: Path) -> None:
+    """Write random word vectors, and a random head for them with a random weight per word."""
+    rng = np.random.default_rng(5)
+    words.save(WORDS, rng.normal(size=(len(WORDS), WIDTH)).astype(np.float32), backbone)
+    checkpoint = Checkpoint.read(backbone)
+    weights = rng.uniform(0.1, 2, len(WORDS) + 1).astype(np.float32)
+    weights[-1] = 0  # unknown words
+
+    def look_up(sentences: Sequence[str]) -> TokenVectors:
+        rows = Tokenizer(checkpoint.tokenizer, None).ids(sentences)
+        ids = np.concatenate([np.array(row, np.int32) for row in rows])
+        lengths = np.array([len(row) for row in rows], np.int32)
+        return TokenVectors(checkpoint.tensors()[TABLE][ids], ids, lengths)
+
+    tensors = {"weighted.ids": np.arange(len(weights), dtype=np.int32), "weighted.weights": weights}
+    head = random_head(checkpoint, look_up, 0, tensors=tensors, token_weighting="sif")
+    head.save(head_directory)
 
 
 def _latents(head: Head, sample: TokenVectors) -> Latents:

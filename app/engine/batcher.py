@@ -7,15 +7,20 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from app.engine.errors import UnavailableError
 from app.engine.queue import Queue, Sentence, Submission, resolve, token_key
 from app.observe import Metrics
+from app.observe.metrics import FailureReason
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError, NonFiniteError
-from lattemix.tokenization import Tokens
+from lattemix.tokenization import Side, Tokens
 
 log = logging.getLogger("lattemix")
 
@@ -29,6 +34,15 @@ class _Batch(NamedTuple):
     sentences: list[Sentence]
     submissions: set[Submission]
     alone: bool  # no other batch runs and nothing is queued
+
+
+class StaticEncoding(NamedTuple):
+    """Mixtures of texts from a static model, and the seconds of each stage."""
+
+    mixtures: NDArray[np.float32]  # [N, L, C]
+    lengths: NDArray[np.int64]  # [N], in tokens
+    tokenization: float
+    inference: float
 
 
 class Batcher:
@@ -87,6 +101,32 @@ class Batcher:
         with self._changed:
             for sentence in self.queue.withdraw(submission):
                 del self.in_flight[sentence.key]
+
+    def encode_static(self, texts: Sequence[str], side: Side) -> list[StaticEncoding]:
+        """Encode texts with a static model in the calling thread; return a list of one result.
+
+        Texts of several requests in one batch would gain nothing. `side` has no effect, since
+        static models do not truncate.
+        """
+        model = self.encoder.static
+        assert model is not None
+        if self.stopped:
+            raise UnavailableError("The service is stopping.")
+        start = time.perf_counter()
+        tokens = model.tokenize(texts)
+        tokenized = time.perf_counter()
+        try:
+            mixtures = model.mixtures(tokens)
+        except BaseException as error:  # panics of some libraries are not Exceptions
+            log.exception("The model failed")
+            self._count_failures(error, len(texts))
+            raise InferenceError from None
+        seconds = time.perf_counter() - tokenized
+        self.last_success = time.monotonic()
+        if self._metrics is not None:
+            count = len(tokens.ids)
+            self._metrics.observe_batch(len(texts), count, count, seconds)
+        return [StaticEncoding(mixtures, tokens.lengths, tokenized - start, seconds)]
 
     def stop(self) -> None:
         """Reject new submissions and fail those in flight."""
@@ -158,16 +198,18 @@ class Batcher:
             # Tracebacks show code, not values, so no sentence is logged.
             log.exception("The model failed")
         if len(sentences) == 1:
-            self.last_success = -math.inf
-            if self._metrics is not None:
-                self._metrics.observe_failure(
-                    "nonfinite" if isinstance(error, NonFiniteError) else "error"
-                )
+            self._count_failures(error, 1)
             self._deliver(sentences, failed=True)
             return
         # The cause may be the batch's size or one sentence: retry in halves to spare the others.
         self._run(sentences[::2], retry=True)
         self._run(sentences[1::2], retry=True)
+
+    def _count_failures(self, error: BaseException, sentences: int) -> None:
+        self.last_success = -math.inf
+        if self._metrics is not None:
+            reason: FailureReason = "nonfinite" if isinstance(error, NonFiniteError) else "error"
+            self._metrics.observe_failures(reason, sentences)
 
     def _begin(self, sentences: list[Sentence]) -> _Batch:
         """Drop sentences that no submission waits for any more, and start the clocks."""

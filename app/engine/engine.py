@@ -42,7 +42,9 @@ class Engine:
     ) -> None:
         self.encoder = encoder
         self._shape = (encoder.manifest.latent_dims, encoder.manifest.classes)
-        self.cache = Cache(settings.cache_bytes, *self._shape)
+        # A static model computes a text faster than the cache finds it.
+        static = encoder.static is not None
+        self.cache = Cache(0 if static else settings.cache_bytes, *self._shape)
         self.batcher = Batcher(encoder, metrics)
         self.draining = False  # not ready, but still serving
         self._settings = settings
@@ -51,7 +53,8 @@ class Engine:
         self._characters = 0  # not tokenized yet
         # Separate pools: tokenization does not wait for large responses, nor small responses for
         # one large one.
-        self._tokenizer_pool = ThreadPoolExecutor(1, thread_name_prefix="lattemix-tokens")
+        threads = encoder.parallel if static else 1  # a static model also computes here
+        self._tokenizer_pool = ThreadPoolExecutor(threads, thread_name_prefix="lattemix-tokens")
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="lattemix-pool")
 
     @property
@@ -113,6 +116,8 @@ class Engine:
         """
         start = time.perf_counter()
         self._admit_sentences(len(texts), trace)
+        if self.encoder.static is not None:
+            return await self._encode_static(texts, trace, start)
         keys = [cache_key(text, side) for text in texts]
         mixtures = np.empty((len(texts), *self._shape), np.float32)
         cached = await self._read_cache(keys, mixtures)
@@ -124,7 +129,7 @@ class Engine:
         infos = [info for info in cached if info is not None]  # all of them by now
         trace.cached += len(texts) - len(misses)
         self._record_texts(infos, trace, start)
-        self._check_lengths(infos, truncate)
+        self._check_lengths(infos, truncate, self.encoder.manifest.max_tokens)
         if misses:
             sentences = await self._run_model(tokens, trace)
 
@@ -136,6 +141,23 @@ class Engine:
             await self.compute(collect, len(misses))
         return Encoding(
             mixtures, [info.tokens for info in infos], [info.truncated for info in infos]
+        )
+
+    async def _encode_static(self, texts: Sequence[str], trace: Trace, start: float) -> Encoding:
+        """Encode the texts of one request, apart from those of others."""
+        parts = await self._tokenize(self.batcher.encode_static, texts, range(len(texts)), "right")
+        for part in parts:
+            trace.tokenization += part.tokenization
+            trace.inference += part.inference
+            trace.tokens += int(part.lengths.sum())
+        trace.sentences += len(texts)
+        elapsed = time.perf_counter() - start
+        trace.queue += max(0.0, elapsed - trace.tokenization - trace.inference)
+        mixtures = [part.mixtures for part in parts]
+        return Encoding(
+            np.concatenate(mixtures) if len(mixtures) > 1 else mixtures[0],
+            [length for part in parts for length in part.lengths.tolist()],
+            [False] * len(texts),
         )
 
     async def encode_tokens(
@@ -155,7 +177,7 @@ class Engine:
         tokens = [text.tokens for text in parsed]
         infos = [TextInfo(text.total, text.truncated) for text in tokens]
         self._record_texts(infos, trace, start)
-        self._check_lengths(infos, truncate)
+        self._check_lengths(infos, truncate, self.encoder.max_parsed_tokens)
         sentences = await self._run_model(tokens, trace)
         return [
             self.encoder.token_encoding(text, sentence.mixture)
@@ -175,12 +197,12 @@ class Engine:
         trace.sentences += len(infos)
         trace.truncated += sum(info.truncated for info in infos)
 
-    def _check_lengths(self, infos: Sequence[TextInfo], truncate: bool) -> None:
-        if truncate:
+    def _check_lengths(self, infos: Sequence[TextInfo], truncate: bool, limit: int | None) -> None:
+        if truncate or limit is None:
             return
         for index, info in enumerate(infos):
             if info.truncated:
-                raise TooLongError(index, info.tokens, self.encoder.manifest.max_tokens)
+                raise TooLongError(index, info.tokens, limit)
 
     async def compute(self, job: Callable[[], T], mixtures: int) -> T:
         """Run a job inline for a few mixtures, else in a thread."""
@@ -227,11 +249,14 @@ class Engine:
         indices: Sequence[int],
         side: Side,
     ) -> list[T]:
-        """Tokenize the texts at these indices, unless the estimated wait is too long."""
+        """Tokenize the texts at these indices, unless the estimated wait is too long.
+
+        Returns what `tokenize` does, for all slices of the texts.
+        """
         self._check_wait()
         selected = [texts[index] for index in indices]
         characters = sum(map(len, selected))
-        tokens = list[T]()
+        tokens, done = list[T](), 0
         try:
             if characters <= _INLINE_CHARACTERS:
                 return tokenize(selected, side)
@@ -244,10 +269,11 @@ class Engine:
                         raise UnavailableError("The service is stopping.")
                     pool = self._tokenizer_pool
                     tokens += await loop.run_in_executor(pool, tokenize, part, side)
+                    done += len(part)
             finally:
                 self._characters -= characters
         except EmptyTextError as error:
-            raise EmptyTextError(indices[len(tokens) + error.index]) from None
+            raise EmptyTextError(indices[done + error.index]) from None
         self._check_wait()
         return tokens
 

@@ -15,6 +15,8 @@ from prometheus_client import (
 
 from app.observe.trace import Trace
 
+FailureReason = Literal["error", "nonfinite"]
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (
@@ -123,9 +125,9 @@ class Metrics:
         self._batch_fill.observe(tokens / max(padded_tokens, 1))
         self._batch_seconds.observe(seconds)
 
-    def observe_failure(self, reason: Literal["error", "nonfinite"]) -> None:
-        """Count a sentence that the model failed on. Thread-safe."""
-        self._failures.labels(reason).inc()
+    def observe_failures(self, reason: FailureReason, sentences: int) -> None:
+        """Count sentences that the model failed on. Thread-safe."""
+        self._failures.labels(reason).inc(sentences)
 
     def watch(
         self,

@@ -97,7 +97,7 @@ async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
 
     def respond() -> Response:
         rows = vectors(metric, encoding.mixtures, service.centre).astype(np.float32)
-        tokens = sum(min(count, manifest.max_tokens) for count in encoding.tokens)
+        tokens = sum(min(count, manifest.max_tokens or count) for count in encoding.tokens)
         content = {
             "object": "list",
             "model": manifest.name,

@@ -72,8 +72,8 @@ Direction = Annotated[
 METRIC = "Similarity metric. Default: the model's `recommended_metric`."
 TOP_K = "Maximum number of results, most similar first. Default: all."
 _TRUNCATE = (
-    "What to do with a text longer than the model's `max_input_length`: `true` truncates it; "
-    '`false`, or `"error"`, rejects the request with 413. Default: '
+    "What to do with a text longer than the model's `max_input_length`, if it has one: `true` "
+    'truncates it; `false`, or `"error"`, rejects the request with 413. Default: '
 )
 
 

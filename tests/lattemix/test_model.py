@@ -97,7 +97,9 @@ def test_truncation_warns_once_per_call(model: Model) -> None:
 
 
 def test_truncation_can_be_rejected(model: Model) -> None:
-    with pytest.raises(TooLongError, match=r"Text 2 has 32 tokens, more than the 16 .*truncate="):
+    with pytest.raises(
+        TooLongError, match=r"Text 2 has 32 tokens, more than the limit of 16.*truncate="
+    ):
         model.similarity("a dog", LONG, truncate=False)
     with pytest.raises(TooLongError, match=r"Text 1 has"):
         model.explain(LONG, "a dog", truncate=False)

@@ -143,3 +143,16 @@ def test_artifact_without_centre(artifact: Artifact) -> None:
     files = {name: f for name, f in artifact.manifest.files.items() if name != "centre.npy"}
     manifest = Manifest.model_validate(artifact.manifest.model_dump() | {"files": files})
     assert Artifact(artifact.path, manifest).centre is None
+
+
+@pytest.mark.parametrize("value", [None, 2, "many"])
+def test_rejects_model_with_positions_but_without_maximum_length(path: Path, value: object) -> None:
+    edit(path, max_tokens=value)
+    with pytest.raises(ArtifactError, match=r"manifest\.json is not a valid manifest: max_tokens"):
+        Artifact.read(path)
+
+
+def test_static_model_has_no_maximum_length(path: Path) -> None:
+    backbone = json.loads((path / "manifest.json").read_text())["backbone"]
+    edit(path, max_tokens=16, backbone=backbone | {"architecture": "static"})
+    assert Artifact.read(path).manifest.max_tokens is None

@@ -105,7 +105,7 @@ class Evaluation:
         if heads:
             origin, tokens = heads[0].spec.backbone, heads[0].spec.max_tokens
         elif self.model:
-            origin, tokens = self.model.manifest.backbone, self.model.manifest.max_tokens
+            origin, tokens = self.model.manifest.backbone, self.model.manifest.max_tokens or 0
         source = self.backbone or (origin.name if origin else None)
         if source is None:
             return None

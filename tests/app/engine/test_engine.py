@@ -123,7 +123,9 @@ def test_caches_each_truncation_side_separately(engine: Engine, gated: Gated) ->
 
 def test_rejects_a_long_text_without_truncate(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
-        with pytest.raises(TooLongError, match="has 22 tokens, more than the 16") as caught:
+        with pytest.raises(
+            TooLongError, match="has 22 tokens, more than the limit of 16"
+        ) as caught:
             await engine.encode(["a", "dog " * 20], trace(), truncate=False)
         assert caught.value.index == 1
         assert gated.batches == []

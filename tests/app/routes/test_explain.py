@@ -96,7 +96,7 @@ def test_reports_truncation_or_rejects_long_sentences(client: TestClient) -> Non
     rejected = client.post("/explain", json={"pair": ["a man", long], "truncate": False})
     status, kind, message = failure(rejected)
     assert (status, kind) == (413, "TooLarge")
-    assert message.startswith("pair[1] has 22 tokens, more than the 16 this model reads")
+    assert message.startswith("pair[1] has 22 tokens, more than the limit of 16")
 
 
 @pytest.mark.parametrize(

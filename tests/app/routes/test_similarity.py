@@ -49,7 +49,7 @@ def test_rejects_long_sentences_on_request(client: TestClient, truncate: object)
     request = {"pairs": [["dog", "dog " * 20]], "truncate": truncate}
     status, kind, message = failure(client.post("/similarity", json=request))
     assert (status, kind) == (413, "TooLarge")
-    assert message.startswith("pairs[0][1] has 22 tokens, more than the 16 this model reads")
+    assert message.startswith("pairs[0][1] has 22 tokens, more than the limit of 16")
 
 
 def test_truncates_either_side(client: TestClient) -> None:
