@@ -18,7 +18,7 @@ from lattemix.build.families import Architecture
 from lattemix.build.graph import Graph
 from lattemix.build.network import check_exportable, complete, read_transformer, to_model
 from lattemix.build.transformer import hidden_states
-from lattemix.encoder import usable_cores
+from lattemix.session import usable_cores
 from model_store.manifest import BackboneOrigin
 
 TOKEN = "{token}"  # the place of the token in a template
