@@ -53,7 +53,8 @@ class Settings(ModelSettings):
     cache_bytes: int = Field(
         64_000_000,
         ge=0,
-        description="Memory of the mixture cache, allocated at start-up. 0: no cache.",
+        description="Memory of the mixture cache, allocated at start-up. 0: no cache; static "
+        "models have none.",
     )
     request_timeout: float = Field(60, gt=0, description="Request timeout, in seconds.")
     drain_seconds: float = Field(

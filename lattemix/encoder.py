@@ -97,9 +97,8 @@ class Encoder:
         if self.parallel > 1 and not self.manifest.is_static:
             self._wide = Session(artifact, "cpu", min(self.parallel, _MAX_CORES), spinning=True)
         # GPUs prefer few distinct lengths, in multiples of 8; on a CPU padding is only extra work.
-        self._length_multiple = 1 if on_cpu else 8
-        if self.manifest.is_static:
-            self._length_multiple = LENGTH_MULTIPLE
+        on_cpu_multiple = LENGTH_MULTIPLE if self.manifest.is_static else 1
+        self._length_multiple = on_cpu_multiple if on_cpu else 8
         latent_shape = (self.manifest.latent_dims, self.manifest.classes)
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         digest, latents = self.manifest.head.sha256, artifact.latents

@@ -14,7 +14,7 @@ from lattemix.tokenization import Tokenizer, slices
 
 # Tokens per run, padding included: their distributions should stay in the processor's cache. A
 # longer text is computed in pieces of this many tokens, whose mixtures add up to the text's.
-_RUN_TOKENS = 512
+_RUN_TOKENS = 1024
 # Runs are padded to a multiple of this length: the processor adds tokens in groups of up to four,
 # and a group must not depend on the length of the run.
 LENGTH_MULTIPLE = 4

@@ -171,14 +171,14 @@ def test_cancelled_request_is_not_computed(engine: Engine, monkeypatch: pytest.M
         running = [asyncio.create_task(engine.encode(MANY, trace())) for _ in range(threads)]
         await until(lambda: gate.runs == threads)
         waiting = asyncio.create_task(engine.encode(MANY, trace()))
-        await asyncio.sleep(0.01)
+        await until(lambda: engine._characters == (threads + 1) * sum(map(len, MANY)))
         waiting.cancel()
-        gate.open.set()
-        await asyncio.gather(*running)
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await engine.off_loop(lambda: None)
-        assert gate.runs == threads
+        gate.open.set()
+        await asyncio.gather(*running)
+        await engine.encode(MANY[:50], trace())  # follows it in the queue of jobs
+        assert gate.runs == threads + 1
         assert engine._characters == 0
 
     run(scenario)

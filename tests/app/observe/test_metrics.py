@@ -30,7 +30,7 @@ def test_names_and_types_of_all_metrics() -> None:
     metrics = Metrics()
     metrics.observe_request("/embed", "POST", 424, 0.25, failed_trace())
     metrics.observe_batch(3, 40, 64, 0.03)
-    metrics.observe_failure("nonfinite")
+    metrics.observe_failures("nonfinite", 1)
     metrics.set_info("default", "int8", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
     # The parser strips `_total` from counters; the library adds a `_created` gauge to each.
