@@ -7,8 +7,9 @@ INFINITY := .venv-infinity
 AUDIT := .venv-audit
 TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
-MODELS := $(notdir $(wildcard model_store/heads/default model_store/heads/fast))
+MODELS := default fast
 ARTIFACTS := $(MODELS:%=$(STORE)/%/int8/manifest.json)
+SERVED := $(or $(firstword $(subst :, ,$(LATTEMIX_MODEL))),default)
 BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/*.txt lattemix/build/backbones/*.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
@@ -18,7 +19,7 @@ export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make serve   assemble the shipped models and run the service on the default one (HOST=, PORT=, STORE=)"
+	@echo "make serve   assemble the default model and serve it (LATTEMIX_MODEL=fast, HOST=, PORT=, STORE=)"
 	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
@@ -29,7 +30,7 @@ help:
 	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
-serve: $(VENV)/.serve $(ARTIFACTS)
+serve: $(VENV)/.serve $(filter $(STORE)/$(SERVED)/%,$(ARTIFACTS))
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
 test: $(VENV)/.dev $(ARTIFACTS)

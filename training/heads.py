@@ -64,7 +64,7 @@ def make_head(
     run = TrainingCheckpoint(directory, identity(backbone, corpus, recipe)) if directory else None
     dev_score = DevScore(dev, backbone, encoded.cache, sample) if dev else None
     score = (lambda vae: dev_score(head_of(vae))) if dev_score else None
-    objective = _objective(encoded, recipe, mean, teacher)
+    objective = _objective(encoded, recipe, mean, teacher, progress)
     vae, figures = train(objective, recipe, steps, run, progress, score, events)
     figures |= {
         "steps": steps,
@@ -82,11 +82,12 @@ def make_head(
 
 
 def _objective(
-    encoded: EncodedCorpus, recipe: Recipe, mean: Floats, teacher: Teacher | None
+    encoded: EncodedCorpus, recipe: Recipe, mean: Floats, teacher: Teacher | None, progress: bool
 ) -> Objective[Any]:
     hidden_size = encoded.backbone.hidden_size
     if teacher is not None:
-        return Taught(prepare_lessons(encoded, recipe, teacher, mean), hidden_size, recipe)
+        lessons = prepare_lessons(encoded, recipe, teacher, mean, progress)
+        return Taught(lessons, hidden_size, recipe)
     batches = encoded.batches(recipe)
 
     def tokens(step: int) -> Tensor:

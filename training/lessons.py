@@ -56,13 +56,13 @@ class Lesson:
 
 
 def prepare_lessons(
-    encoded: EncodedCorpus, recipe: Recipe, teacher: Teacher, mean: Floats
+    encoded: EncodedCorpus, recipe: Recipe, teacher: Teacher, mean: Floats, progress: bool = True
 ) -> Lessons:
     """Encode the corpus by the backbone and by the teacher, and find neighbours.
 
     Sentences without a known token are left out.
     """
-    tokens, taught = _encode(encoded, teacher)
+    tokens, taught = _encode(encoded, teacher, progress)
     known = np.flatnonzero(tokens.lengths)
     if isinstance(encoded.backbone, StaticVectors):
         vectors, rows = encoded.backbone.table, tokens.ids
@@ -79,12 +79,14 @@ def prepare_lessons(
     )
 
 
-def _encode(encoded: EncodedCorpus, teacher: Teacher) -> tuple[TokenVectors, Floats]:
+def _encode(
+    encoded: EncodedCorpus, teacher: Teacher, progress: bool
+) -> tuple[TokenVectors, Floats]:
     """All tokens of the corpus, without vectors if they are static, and the teacher's vectors."""
     corpus, backbone = encoded.corpus, encoded.backbone
     parts: list[TokenVectors] = []
     taught: list[Floats] = []
-    bar = progress_bar("Teacher", "sentences", total=corpus.sentences)
+    bar = progress_bar("Teacher", "sentences", total=corpus.sentences, shown=progress)
     for index in range(corpus.shards):
         sentences = corpus.shard(index)
         compute = partial(teacher.vectors, sentences)

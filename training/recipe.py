@@ -31,6 +31,9 @@ class Recipe(BaseModel):
     neighbours: int = Field(
         3, ge=0, description="Sentences nearest by the teacher, added to a batch for each sentence."
     )
+    similarity_floor: float = Field(
+        0.0, ge=0, lt=1, description="Similarity taught where the teacher's is 0."
+    )
     elbo_weight: float = Field(0.0, ge=0, description="Weight of the ELBO in a taught objective.")
     template: str | None = Field(
         None, description="Read the backbone token by token, in this text with {token}."

@@ -12,7 +12,7 @@ from training.recipe import Recipe
 from training.vae import CategoricalVAE
 from training.weighting import weigher
 
-_MIN_EMPHASIS = 0.1  # weight of a pair that the teacher finds unrelated; a similar one weighs 1.1
+_TEMPERATURE, _DIVERGENCE_WEIGHT = 0.05, 0.3  # of the divergence in the loss
 _TINY = 1e-9  # keeps the gradient of a square root finite
 
 
@@ -74,7 +74,8 @@ class Taught:
         tokens = batch.vectors.to(target)
         mixtures, code = self.vae.mixtures(tokens, batch.counts.to(target))
         teacher = batch.teacher.to(target)
-        loss = teaching_loss(self.vae.similarities(mixtures), teacher @ teacher.T)
+        similarities = self.vae.similarities(mixtures)
+        loss = teaching_loss(similarities, teacher @ teacher.T, self._recipe.similarity_floor)
         parts = {"teaching": loss.detach()}
         if weight := self._recipe.elbo_weight:
             beside = elbo(self.vae, tokens, self._recipe, step, beta)
@@ -87,15 +88,27 @@ def anchors_per_step(recipe: Recipe) -> int:
     return max(1, recipe.batch_sentences // (1 + recipe.neighbours))
 
 
-def teaching_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Mean squared error over the pairs of a batch, with emphasis on pairs the teacher joins.
+def teaching_loss(student: Tensor, teacher: Tensor, floor: float = 0.0) -> Tensor:
+    """How far the student's similarities within a batch are from the teacher's.
+
+    Mean squared error over the pairs, plus the divergence of each sentence's distribution over the
+    others, in which near neighbours count most. With a floor, sentences that the teacher finds
+    unrelated (0) need not be orthogonal: their target is the floor.
 
     Args:
         student: similarities by the student, [N, N].
         teacher: similarities by the teacher, [N, N].
+        floor: target for a similarity of 0; that for 1 is 1.
     """
-    rows, columns = torch.triu_indices(len(teacher), len(teacher), offset=1, device=teacher.device)
-    expected = teacher[rows, columns]  # [N (N - 1) / 2]
-    emphasis = _MIN_EMPHASIS + expected.clamp(min=0)
-    error = (student[rows, columns] - expected).square()
-    return (emphasis * error).sum() / emphasis.sum()
+    target = floor + (1 - floor) * teacher
+    rows, columns = torch.triu_indices(len(target), len(target), offset=1, device=target.device)
+    error = (student - target)[rows, columns].square().mean()
+    same = torch.eye(len(target), dtype=torch.bool, device=target.device)
+    expected, actual = (
+        (similarities / _TEMPERATURE).masked_fill(same, -torch.inf).log_softmax(dim=1)
+        for similarities in (target, student)
+    )
+    divergence = functional.kl_div(
+        actual[~same], expected[~same], reduction="sum", log_target=True
+    ) / len(target)
+    return error + _DIVERGENCE_WEIGHT * divergence
