@@ -50,14 +50,15 @@ def test_failing_tokenizer_fails_only_that_request(
     status: int,
     words: int,
 ) -> None:
-    def fail(text: str) -> None:
+    def fail(text: str, **options: bool) -> None:
         raise error(text)
 
     with serve_in_thread(open_settings) as (server, url):
         with monkeypatch.context() as context:
             rust = SimpleNamespace(encode=fail, encode_batch_fast=fail)
-            context.setattr(server._engine.encoder._tokenizer, "_tokenizer", rust)
-            response = httpx.post(f"{url}/embed", json={"inputs": "dog " * words}, timeout=PATIENCE)
+            context.setattr(server._engine.encoder._tokenizer._words, "_tokenizer", rust)
+            text = " ".join(f"dog{i}" for i in range(words))  # words that are not cached
+            response = httpx.post(f"{url}/embed", json={"inputs": text}, timeout=PATIENCE)
             assert response.status_code == status
             if error is PanicError:
                 assert failure(response)[1] == "Backend"

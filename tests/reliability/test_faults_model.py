@@ -117,8 +117,8 @@ def poison(encoder: Encoder, invalid: str, monkeypatch: pytest.MonkeyPatch) -> N
                 tokens[i].ids[-1] = 10**6
         return tokens
 
-    def equal_weights(tokens: Tokens) -> NDArray[np.float32]:
-        return np.ones(len(tokens.ids), np.float32)
+    def equal_weights(ids: Sequence[int]) -> NDArray[np.float32]:
+        return np.ones(len(ids), np.float32)
 
     monkeypatch.setattr(encoder, "tokenize", tokenize_poisoned)
     monkeypatch.setattr(encoder, "_raw_weights", equal_weights)
