@@ -21,7 +21,7 @@ from training.objectives import Elbo, Objective
 from training.probes import probes_for
 from training.recipe import Recipe
 from training.teacher import Teacher
-from training.teaching import Student, Taught
+from training.teaching import LinearStudent, Student, Taught
 from training.trainer import train
 from training.vae import TokenVAE, linear_tensors
 
@@ -130,8 +130,8 @@ def _learned_tensors(vae: TokenVAE) -> dict[str, Floats]:
     tensors = {name: rounded(tensor) for name, tensor in layers.items()}
     if isinstance(vae, Student):
         tensors["centre"] = vae.centre.detach().cpu().numpy().reshape(vae.latent_dims, -1)
-        if vae.weigher is not None:
-            tensors |= linear_tensors(vae.weigher, "weigher")
+    if isinstance(vae, Student | LinearStudent) and vae.weigher is not None:
+        tensors |= linear_tensors(vae.weigher, "weigher")
     return tensors
 
 

@@ -34,6 +34,9 @@ class Recipe(BaseModel):
     similarity_floor: float = Field(
         0.0, ge=0, lt=1, description="Similarity taught where the teacher's is 0."
     )
+    bhattacharyya_weight: float = Field(
+        0.0, ge=0, description="Weight of `bhattacharyya`, which js follows, in a taught objective."
+    )
     elbo_weight: float = Field(0.0, ge=0, description="Weight of the ELBO in a taught objective.")
     template: str | None = Field(
         None, description="Read the backbone token by token, in this text with {token}."
@@ -84,8 +87,8 @@ class Recipe(BaseModel):
     def _has_teacher_if_taught(self) -> "Recipe":
         if (self.objective == "taught") != (self.teacher is not None):
             raise ValueError("objective 'taught' and a teacher go together: set both or neither")
-        if self.objective == "taught" and self.model != "categorical":
-            raise ValueError(f"objective 'taught' needs the categorical model, not {self.model!r}")
+        if self.objective == "taught" and self.model == "normal":
+            raise ValueError("the normal model cannot be taught: choose categorical or autoencoder")
         return self
 
     def total_steps(self, sentences: int) -> int:

@@ -1,17 +1,28 @@
+import signal
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from lattemix.build.assemble import assemble
 from lattemix.build.head import Head
+from lattemix.encoder import Encoder
+from lattemix.model import Model
 from lattemix.similarity import similarity
+from model_store import Store
 from tests.tiny import RECIPE, SENTENCES
+from tests.training.conftest import Run, settings, weights
+from training.checkpoint import TrainingCheckpoint
 from training.encoding import EncodedCorpus
+from training.evaluate.scores import head_scores
 from training.heads import make_head
-from training.lessons import Lessons, nearest_neighbours
+from training.interrupt import Interrupted
+from training.lessons import Lesson, Lessons, nearest_neighbours
 from training.recipe import Recipe
 from training.teaching import Student, Taught, teaching_loss
+from training.trainer import train
 
 TAUGHT = {"objective": "taught", "teacher": "test", "batch_sentences": 8, "learning_rate": 1e-2}
 
@@ -77,11 +88,11 @@ def test_mixtures_equal_those_of_the_finished_head() -> None:
     student = Student(4, taught_recipe(token_weighting="learned"))
     torch.nn.init.normal_(student.weigher[2].weight)
     lesson = lessons().batch(np.array([0, 3]))
-    mixtures, code = student.mixtures(lesson.vectors, lesson.counts)
-    weights = student.weigher(lesson.vectors)[:, 0].exp()
+    mixtures, code = student.represent(lesson.vectors, lesson.counts)
+    factors = student.weigher(lesson.vectors)[:, 0].exp()
     expected = (code / student.inference_temperature).softmax(dim=-1)
     for counts, mixture in zip(lesson.counts, mixtures, strict=True):
-        shares = counts * weights / (counts * weights).sum()
+        shares = counts * factors / (counts * factors).sum()
         torch.testing.assert_close(mixture, (shares[:, None, None] * expected).sum(0).flatten())
 
 
@@ -105,15 +116,62 @@ def test_every_sentence_is_an_anchor_once_per_epoch() -> None:
 def test_loss_is_zero_for_the_teachers_similarities_only() -> None:
     teacher = torch.tensor([[1.0, 0.9, 0.0], [0.9, 1.0, 0.2], [0.0, 0.2, 1.0]])
     assert teaching_loss(teacher, teacher).item() == pytest.approx(0, abs=1e-6)
-    assert teaching_loss(0.4 + 0.6 * teacher, teacher, floor=0.4).item() == pytest.approx(
-        0, abs=1e-6
+    assert teaching_loss(0.4 + 0.6 * teacher, teacher).item() > 0.01
+
+
+def test_loss_penalises_swapped_neighbours_more_than_swapped_strangers() -> None:
+    teacher = torch.eye(5)
+    teacher[0, 1:] = teacher[1:, 0] = torch.tensor([0.9, 0.8, 0.1, 0.0])
+    neighbours, strangers = teacher.clone(), teacher.clone()
+    neighbours[0, 1:] = neighbours[1:, 0] = torch.tensor([0.8, 0.9, 0.1, 0.0])
+    strangers[0, 1:] = strangers[1:, 0] = torch.tensor([0.9, 0.8, 0.0, 0.1])
+    assert teaching_loss(neighbours, teacher) > 1.5 * teaching_loss(strangers, teacher)
+
+
+def test_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
+    recipe, data = taught_recipe(neighbours=2, token_weighting="learned"), lessons()
+
+    class Interrupting(Taught):
+        def batch(self, step: int) -> Lesson:
+            if step == 12:
+                raise Interrupted(signal.SIGINT)
+            return super().batch(step)
+
+    uninterrupted, _ = train(Taught(data, 4, recipe), recipe, 20, progress=False)
+    checkpoint = TrainingCheckpoint(tmp_path, {}, every=5)
+    with pytest.raises(Interrupted):
+        train(Interrupting(data, 4, recipe), recipe, 20, checkpoint, progress=False)
+    resumed, _ = train(Taught(data, 4, recipe), recipe, 20, checkpoint, progress=False)
+    assert weights(resumed) == weights(uninterrupted)
+
+
+def test_taught_job_makes_a_head_that_is_served(
+    run: Run, arguments: list[str], backbone: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "taught"
+    taught = settings(
+        objective="taught",
+        teacher=backbone,
+        template="{token}",
+        token_weighting="learned",
+        neighbours=2,
     )
-    assert teaching_loss(teacher, teacher, floor=0.4).item() > 0.01
+    assert run(*arguments, *taught, "--steps", 5, "--out", out) == 0
+    head = Head.load(out)
+    assert head.spec.backbone.template == "{token}"
+    assert head.spec.backbone.architecture == "bert"
+    [artifact] = assemble(out, Store(tmp_path / "store"), "taught", str(backbone))
+    scores = Model(Encoder(artifact)).similarity("a dog", "the dog runs")
+    assert -1 <= scores <= 1
 
 
-def test_loss_weighs_neighbours_more_than_unrelated_sentences() -> None:
-    teacher = torch.tensor([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    wrong_neighbour, wrong_stranger = teacher.clone(), teacher.clone()
-    wrong_neighbour[[0, 1], [1, 0]] -= 0.5
-    wrong_stranger[[0, 2], [2, 0]] -= 0.5
-    assert teaching_loss(wrong_neighbour, teacher) > teaching_loss(wrong_stranger, teacher)
+def test_taught_linear_control_is_evaluated_by_its_weighted_mean(
+    encoded: EncodedCorpus,
+) -> None:
+    recipe = taught_recipe(steps=5, model="autoencoder", latent_dims=6)
+    head = make_head(encoded, recipe, "x", progress=False, teacher=FixedTeacher())
+    tokens = encoded.backbone.encode(SENTENCES)
+    scores = head_scores(head, tokens, np.array([0]), np.array([1]))
+    codes = [head.codes(vectors)[..., 0].mean(axis=0) for vectors in tokens]
+    expected = codes[0] @ codes[1] / np.linalg.norm(codes[0]) / np.linalg.norm(codes[1])
+    assert scores["cosine"] == pytest.approx([expected], abs=1e-5)

@@ -47,7 +47,7 @@ def head_scores(head: Head, tokens: TokenVectors, left: Index, right: Index) -> 
     codes = head.codes(tokens.vectors.astype(np.float32))  # [T, L, *]
     coded = TokenVectors(codes.reshape(len(codes), -1), tokens.ids, tokens.lengths)
     if head.spec.model == "autoencoder":
-        return {"cosine": _cosine(_means(coded), left, right)}
+        return {"cosine": _cosine(_means(coded, head.weights(tokens)), left, right)}
     return {"l2": gaussian_mixture_l2([*coded], left, right)}
 
 
