@@ -17,9 +17,9 @@ from lattemix.build.transformer import hidden_states
 
 OPSET = 17
 MAX_BYTES = 2**31 - 1  # of a protobuf
-# Numbers in a stored table of distributions [V, L*C]: 2 GB in float32. A larger one would not fit
-# a protobuf, so that the graph computes distributions from the token vectors.
-MAX_STORED = 500_000_000
+# Numbers in a stored table of distributions [V, L*C]: 100 MB in int8. Instead of a larger one, the
+# graph stores the token vectors and computes their distributions.
+MAX_STORED = 100_000_000
 _CHUNK = 1024  # tokens whose distributions are computed at once
 
 
