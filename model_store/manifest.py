@@ -66,7 +66,7 @@ class BackboneOrigin(_Record):
     @property
     def is_static(self) -> bool:
         """Whether a token's vector is the same in every text: a table instead of a network."""
-        return self.architecture == "static"
+        return self.architecture == "static" or self.template is not None
 
 
 class HeadOrigin(_Record):

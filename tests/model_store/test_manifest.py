@@ -152,7 +152,8 @@ def test_rejects_model_with_positions_but_without_maximum_length(path: Path, val
         Artifact.read(path)
 
 
-def test_static_model_has_no_maximum_length(path: Path) -> None:
+@pytest.mark.parametrize("change", [{"architecture": "static"}, {"template": "{token}"}])
+def test_static_model_has_no_maximum_length(path: Path, change: dict[str, str]) -> None:
     backbone = json.loads((path / "manifest.json").read_text())["backbone"]
-    edit(path, max_tokens=16, backbone=backbone | {"architecture": "static"})
+    edit(path, max_tokens=16, backbone=backbone | change)
     assert Artifact.read(path).manifest.max_tokens is None
