@@ -46,8 +46,12 @@ def check_parity(artifact: Artifact, head: Head, stored: bool = False) -> Parity
 
 def measure_parity(artifact: Artifact, head: Head) -> Parity:
     """Encode the head's probe sentences and compare them to the recorded mixtures."""
-    reference = head.tensors["probes"]  # [P, L, C]
-    mixtures = Encoder(artifact, provider="cpu").encode(head.spec.probes).mixtures
+    encoding = Encoder(artifact, provider="cpu").encode(head.spec.probes)
+    # A static model reads texts whole, but its head was recorded on truncated ones.
+    recorded = np.array(encoding.tokens) <= head.spec.max_tokens
+    comparable = recorded | (not artifact.manifest.is_static)  # [P]
+    mixtures = encoding.mixtures[comparable]  # [P, L, C]
+    reference = head.tensors["probes"][comparable]
     return Parity(
         reference=REFERENCE,
         probes=len(reference),
