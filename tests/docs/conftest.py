@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from lattemix.directories import cache_root
-from model_store.store import default_root
+from model_store.store import DEFAULT_MODELS, default_root
 
 ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:8000"  # of the server in the documents
@@ -100,9 +100,10 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with the default model, to which models can be added."""
+    """A store with the shipped models, to which models can be added."""
     store = tmp_path_factory.mktemp("store")
-    (store / "default").symlink_to(default_root() / "default")
+    for name in DEFAULT_MODELS:
+        (store / name).symlink_to(default_root() / name)
     return store
 
 
