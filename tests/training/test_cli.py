@@ -40,7 +40,10 @@ def test_help_lists_every_setting_with_its_default(
         (settings(learning_rate="inf"), "--set learning_rate=inf: Input should be a finite number"),
         (settings(classes="many"), "--set classes=many: Input should be a valid integer"),
         (settings(model="x"), "--set model=x: Input should be 'categorical', 'normal' or 'autoen"),
-        (settings(colour="red"), "--set colour: there is no such setting. Choose among layer, max"),
+        (
+            settings(colour="red"),
+            "--set colour: there is no such setting. Choose among objective, ",
+        ),
         (["--set", "classes"], "--set takes KEY=VALUE, as in classes=20, not 'classes'."),
         (["--steps", 5, *settings(epochs=1)], "Set either steps or epochs, not both."),
     ],
