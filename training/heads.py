@@ -142,6 +142,7 @@ def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> He
     # A probe without a word in the vocabulary of static vectors has a NaN mixture.
     known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
     spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
-    centre = head.tensors.get("centre", None)
-    centre = head.centre_of(sample) if centre is None else centre
-    return Head(spec, {**head.tensors, "centre": centre, "probes": mixtures[known]})
+    tensors = {**head.tensors, "probes": mixtures[known]}
+    if "centre" not in tensors:
+        tensors["centre"] = head.centre_of(sample)
+    return Head(spec, tensors)
