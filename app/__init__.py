@@ -12,6 +12,9 @@ The path of a request to the model, and the errors of each step:
 8. `engine.Batcher` runs sentences of all requests in shared batches (`lattemix.Encoder.run`; 424).
 9. The endpoint scores and serialises in `RequestContext.compute`.
 
+Static models have no queue and no cache: step 7 encodes a request's texts in one thread job
+(`Batcher.encode_static`) and step 8 is left out.
+
 `Engine` does not use `Encoder.encode`: that encodes one list, while batches here are formed from
 the sentences of all waiting requests.
 """
