@@ -139,8 +139,12 @@ class Manifest(_Record):
 
     @field_validator("files")
     @classmethod
-    def _has_graph_and_tokenizer(cls, files: Mapping[str, FileRecord]) -> Mapping[str, FileRecord]:
-        for required in (MODEL, TOKENIZER):
+    def _has_required_files(
+        cls, files: Mapping[str, FileRecord], info: ValidationInfo
+    ) -> Mapping[str, FileRecord]:
+        # The recommended metric is the default everywhere.
+        centre = [CENTRE] if info.data.get("recommended_metric") == "centred" else []
+        for required in (MODEL, TOKENIZER, *centre):
             if required not in files:
                 raise ValueError(f"{required} is not listed")
         return files

@@ -6,6 +6,8 @@ import pytest
 
 from model_store import Artifact, ArtifactError, Manifest, Store
 
+RECORD = {"bytes": 1, "sha256": "0" * 64}
+
 
 @pytest.fixture
 def path(private_store: Store) -> Path:
@@ -65,7 +67,11 @@ def test_rejects_unknown_schema_version_first(path: Path, version: object) -> No
         ({"surprise": 1}, "surprise: Extra inputs are not permitted"),
         ({"recommended_metric": "euclid"}, "recommended_metric: Input should be"),
         ({"files": {}}, r"files: .*model\.onnx is not listed"),
-        ({"files": {"../../etc/passwd": {"bytes": 1, "sha256": "0" * 64}}}, r"files\.\.\./"),
+        (
+            {"files": dict.fromkeys(("model.onnx", "tokenizer.json"), RECORD)},
+            r"files: .*centre\.npy is not listed",  # the recommended metric is centred
+        ),
+        ({"files": {"../../etc/passwd": RECORD}}, r"files\.\.\./"),
     ],
 )
 def test_names_an_invalid_field(path: Path, change: dict[str, object], message: str) -> None:
@@ -141,7 +147,8 @@ def test_manifest_is_immutable(artifact: Artifact) -> None:
 
 def test_artifact_without_centre(artifact: Artifact) -> None:
     files = {name: f for name, f in artifact.manifest.files.items() if name != "centre.npy"}
-    manifest = Manifest.model_validate(artifact.manifest.model_dump() | {"files": files})
+    changes = {"files": files, "recommended_metric": "js"}
+    manifest = Manifest.model_validate(artifact.manifest.model_dump() | changes)
     assert Artifact(artifact.path, manifest).centre is None
 
 
