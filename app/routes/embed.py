@@ -84,7 +84,10 @@ def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[An
     responses=document_model_responses(),
 )
 async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
-    """Return unit vectors whose dot product is the metric, in the format of OpenAI's API."""
+    """Return vectors of unit length, in the format of OpenAI's API.
+
+    Dot products of these vectors are the model's recommended metric.
+    """
     service = context.service
     manifest = service.manifest
     length = manifest.latent_dims * manifest.classes

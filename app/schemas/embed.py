@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from app.schemas.common import Count, RejectedByDefault, Texts, TruncatedByDefault, number
+from app.schemas.common import METRIC, Count, RejectedByDefault, Texts, TruncatedByDefault, number
 
 Format = Literal["dense", "flat", "sparse", "base64"]
 DType = Literal["float32", "float16"]
@@ -54,10 +54,11 @@ class OpenAIRequest(RejectedByDefault):
         description="`float`: lists of numbers; `base64`: the bytes of little-endian float32. "
         "Default: `float`.",
     )
-    metric: DotMetric = Field(
-        "cosine",
-        description="Metric that the dot product of two vectors equals. For `bhattacharyya` the "
-        "vectors are square roots of the mixtures.",
+    metric: DotMetric | None = Field(
+        None,
+        description=f"{METRIC} Dot products of the vectors are this metric. `js` and `l2` are not "
+        "dot products: models that recommend one of them return the vectors of `bhattacharyya`, "
+        "which `js` follows closely.",
     )
     dimensions: Count | None = Field(
         None, description="Length of the vectors; only the model's own length is accepted."

@@ -17,7 +17,8 @@ def test_openai_embeddings(server: str, encoder: Encoder) -> None:
     response = client.embeddings.create(model="any", input=[SOURCE, *OTHERS])
     vectors = np.array([item.embedding for item in response.data])
     mixtures = encoder.encode([SOURCE, *OTHERS]).mixtures
-    expected = similarity("cosine", mixtures[[0, 0]], mixtures[1:])
+    metric = encoder.manifest.recommended_metric
+    expected = similarity(metric, mixtures[[0, 0]], mixtures[1:], encoder.centre)
     np.testing.assert_allclose(vectors[1:] @ vectors[0], expected, atol=1e-5)
     assert response.model == "tiny"
     assert response.usage.prompt_tokens == sum(encoder.encode([SOURCE, *OTHERS]).tokens)
