@@ -112,6 +112,8 @@ def _announce(message: str) -> None:
 class Model:
     """A loaded model. Thread-safe; see `load`.
 
+    Methods compare by the model's recommended metric unless `metric` or `metrics` names others.
+
     Texts longer than the model's maximum length are truncated, or raise `TooLongError` with
     `truncate=False`. Where the result does not say so, a `TruncationWarning` does. Static models
     have no maximum length; `explain` reads up to 512 of their tokens. A text without words raises
@@ -350,6 +352,7 @@ class Model:
 def model_info(encoder: Encoder) -> ModelInfo:
     """Describe a loaded model."""
     manifest = encoder.manifest
+    supported = [m for m in get_args(Metric) if m != "centred" or encoder.centre is not None]
     return ModelInfo(
         model=manifest.name,
         precision=manifest.precision,
@@ -358,7 +361,7 @@ def model_info(encoder: Encoder) -> ModelInfo:
         latent_dims=manifest.latent_dims,
         classes=manifest.classes,
         temperature=manifest.temperature,
-        metrics=[m for m in get_args(Metric) if m != "centred" or encoder.centre is not None],
+        metrics=sorted(supported, key=lambda metric: metric != manifest.recommended_metric),
         recommended_metric=manifest.recommended_metric,
         backbone=manifest.backbone,
         corpus=manifest.head.corpus,

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 
+_METRIC = "Similarity metric of the scores."
 _TOKENS = "Token count of each sentence before truncation, including special tokens."
 
 
@@ -50,6 +51,7 @@ class SimilarityResponse(BaseModel):
     """Similarities in the order of the pairs."""
 
     model: str = Field(examples=["default"])
+    metric: Metric = Field(description=f"{_METRIC} Of several, the first in the request.")
     similarities: list[PairSimilarity]
     tokens: list[Two[int]] = Field(description=_TOKENS)
 
@@ -110,7 +112,7 @@ class RankResponse(BaseModel):
     """Candidates, most similar first."""
 
     model: str = Field(examples=["default"])
-    metric: Metric
+    metric: Metric = Field(description=_METRIC)
     query_truncated: bool = Field(description="Whether the query was truncated.")
     results: list[RankResult]
 
@@ -127,7 +129,7 @@ class MatrixResponse(BaseModel):
     """Pairs of sentences, most similar first."""
 
     model: str = Field(examples=["default"])
-    metric: Metric
+    metric: Metric = Field(description=_METRIC)
     count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
     scores: list[float] = Field(description="Similarity of each pair.")
@@ -219,7 +221,7 @@ class Explanation(BaseModel):
     """The similarity of a pair, by token, word and latent dim."""
 
     model: str = Field(examples=["default"])
-    metric: Metric
+    metric: Metric = Field(description=_METRIC)
     similarity: float
     a: SentenceExplanation
     b: SentenceExplanation
@@ -269,8 +271,10 @@ class ModelInfo(BaseModel):
     latent_dims: int
     classes: int
     temperature: float
-    metrics: list[Metric] = Field(description="Metrics this model supports.")
-    recommended_metric: Metric
+    metrics: list[Metric] = Field(
+        description="Metrics this model supports, the recommended one first."
+    )
+    recommended_metric: Metric = Field(description="Default metric of every endpoint.")
     backbone: BackboneOrigin
     corpus: str = Field(description="Training corpus of the head.")
     parity: Parity | None = Field(description="Agreement with the reference, measured at assembly.")

@@ -22,7 +22,8 @@ router = APIRouter(tags=["similarity"], route_class=ModelRoute)
 
 _A, _B = "A man is eating.", "Someone is having lunch."
 _EXAMPLES: dict[str, Example] = {
-    "pairs": {"value": {"pairs": [[_A, _B]], "metrics": ["cosine", "js"]}},
+    "pairs": {"value": {"pairs": [[_A, _B]]}},
+    "pairs by several metrics": {"value": {"pairs": [[_A, _B]], "metrics": ["cosine", "js"]}},
     "source and sentences (Hugging Face)": {
         "value": {"inputs": {"source_sentence": _A, "sentences": [_B, "The sea was calm."]}}
     },
@@ -38,7 +39,7 @@ _EXAMPLES: dict[str, Example] = {
 async def similarities(
     body: Annotated[AnySimilarityRequest, Body(openapi_examples=_EXAMPLES)], context: Context
 ) -> Response:
-    """Compare the sentences of each pair by one or several metrics. Higher is more similar.
+    """Compare the sentences of each pair. Higher is more similar.
 
     With the body of Hugging Face's sentence-similarity task, compare one sentence with several and
     return their similarities as a plain list.
@@ -50,7 +51,7 @@ async def similarities(
 
 async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Response:
     service = context.service
-    metrics = [service.metric(metric) for metric in body.metrics]
+    metrics = [service.metric(metric) for metric in body.metrics or (None,)]
     texts = [text for pair in body.pairs for text in pair]
     encoding = await context.encode("pairs", texts, lambda i: f"pairs[{i // 2}][{i % 2}]", body)
 
@@ -68,7 +69,12 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
         ]
         tokens = list(zip(encoding.tokens[::2], encoding.tokens[1::2], strict=True))
         return json_response(
-            {"model": service.manifest.name, "similarities": rows, "tokens": tokens}
+            {
+                "model": service.manifest.name,
+                "metric": metrics[0],
+                "similarities": rows,
+                "tokens": tokens,
+            }
         )
 
     return await context.compute(respond)

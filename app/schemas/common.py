@@ -70,6 +70,7 @@ Direction = Annotated[
 ]
 
 METRIC = "Similarity metric. Default: the model's `recommended_metric`."
+METRICS = "Similarity metrics. Default: the model's `recommended_metric`."
 TOP_K = "Maximum number of results, most similar first. Default: all."
 _TRUNCATE = (
     "What to do with a text longer than the model's `max_input_length`, if it has one: `true` "

@@ -6,6 +6,7 @@ from pydantic import Discriminator, FailFast, Field, Tag
 
 from app.schemas.common import (
     METRIC,
+    METRICS,
     RejectedByDefault,
     RequestBody,
     Text,
@@ -15,6 +16,8 @@ from app.schemas.common import (
 from lattemix.responses import Two
 from model_store import Metric
 
+_Metrics = Annotated[list[Metric], Field(min_length=1, max_length=len(get_args(Metric)))]
+
 
 class SimilarityRequest(TruncatedByDefault):
     """Sentence pairs to compare."""
@@ -23,13 +26,7 @@ class SimilarityRequest(TruncatedByDefault):
         description="Pairs of sentences.",
         examples=[[["A man is eating.", "Someone is having lunch."]]],
     )
-    metrics: list[Metric] = Field(
-        ["cosine", "js"],
-        min_length=1,
-        max_length=len(get_args(Metric)),
-        description="Similarity metrics to return for every pair. Higher is always more similar.",
-        examples=[["cosine", "js"]],
-    )
+    metrics: _Metrics | None = Field(None, description=METRICS, examples=[["cosine", "js"]])
 
 
 class SourceAndSentences(RequestBody):

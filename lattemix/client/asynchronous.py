@@ -33,6 +33,8 @@ from model_store import Metric
 class AsyncClient:
     """A server's model, with the methods of `Model` as coroutines.
 
+    Methods compare by the model's recommended metric unless `metric` or `metrics` names others.
+
     ```python
     async with lattemix.AsyncClient("http://127.0.0.1:8000") as client:
         await client.similarity("A man is eating.", "Someone is having lunch.")

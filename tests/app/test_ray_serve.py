@@ -30,7 +30,7 @@ def test_serves_requests(store: Store) -> None:
         serve.run(LatteMix.options(ray_actor_options=actor).bind(), name="lattemix")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             response = client.post("/similarity", json={"pairs": [["a dog", "a dog"]]})
-            assert response.json()["similarities"][0]["cosine"] == pytest.approx(1)
+            assert response.json()["similarities"][0]["centred"] == pytest.approx(1)
             assert failure(client.post("/embed", json={"inputs": " "}))[:2] == (400, "Empty")
             assert client.get("/ready").status_code == 200
         (deployment,) = serve.status().applications["lattemix"].deployments

@@ -25,7 +25,7 @@ from tests.app.conftest import failure, serve_in_thread, serving
 def test_serves_then_exits_with_status_0(store: Store, stop: signal.Signals) -> None:
     with serving(store, LATTEMIX_DRAIN_SECONDS="0") as (process, url):
         response = httpx.post(f"{url}/similarity", json={"pairs": [["a dog", "a dog"]]})
-        assert response.json()["similarities"][0]["cosine"] == pytest.approx(1)
+        assert response.json()["similarities"][0]["centred"] == pytest.approx(1)
         process.send_signal(stop)
         assert process.wait(10) == 0
 

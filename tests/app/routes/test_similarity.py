@@ -12,7 +12,7 @@ def test_returns_the_similarity_of_each_pair(client: TestClient, encoder: Encode
         ["a man is eating", "the sea was calm"],
     ]
     body = client.post("/similarity", json={"pairs": pairs, "metrics": ["cosine", "js"]}).json()
-    assert body["model"] == "tiny"
+    assert (body["model"], body["metric"]) == ("tiny", "cosine")
     a, b = (encoder.encode([pair[i] for pair in pairs]).mixtures for i in range(2))
     for metric in ("cosine", "js"):
         values = [scores[metric] for scores in body["similarities"]]
@@ -20,14 +20,18 @@ def test_returns_the_similarity_of_each_pair(client: TestClient, encoder: Encode
     assert set(body["similarities"][0]) == {"cosine", "js", "truncated"}
 
 
-def test_cosine_and_js_are_the_default_metrics(client: TestClient) -> None:
-    (scores,) = client.post("/similarity", json={"pairs": [["a", "a"]]}).json()["similarities"]
-    assert scores == {"cosine": pytest.approx(1), "js": pytest.approx(1), "truncated": [False] * 2}
+@pytest.mark.parametrize("metrics", [{}, {"metrics": None}])
+def test_default_metric_is_the_recommended_one(
+    client: TestClient, metrics: dict[str, None]
+) -> None:
+    body = client.post("/similarity", json={"pairs": [["a", "a"]]} | metrics).json()
+    assert body["metric"] == client.get("/info").json()["recommended_metric"] == "centred"
+    assert body["similarities"] == [{"centred": pytest.approx(1), "truncated": [False, False]}]
 
 
 def test_supports_every_metric(client: TestClient) -> None:
     metrics = client.get("/info").json()["metrics"]
-    assert metrics == ["cosine", "js", "l2", "bhattacharyya", "centred"]
+    assert metrics == ["centred", "cosine", "js", "l2", "bhattacharyya"]
     request = {"pairs": [["a dog", "a man"]], "metrics": metrics}
     (scores,) = client.post("/similarity", json=request).json()["similarities"]
     assert set(scores) == {*metrics, "truncated"}
