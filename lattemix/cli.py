@@ -25,14 +25,16 @@ cli = typer.Typer(
 
 T = TypeVar("T")
 
-METRICS = "cosine,js"
 ModelOption = Annotated[
     str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
 ]
 OneMetric = Annotated[
     Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
 ]
-MetricsOption = Annotated[str, typer.Option(help="Similarity metrics, comma-separated.")]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(help="Similarity metrics, comma-separated; default: the model's recommended one."),
+]
 PRECISION_HELP = "Precisions, comma-separated: fp32, fp16, int8; default: {}."
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Directory of the models; else LATTEMIX_STORE.")
@@ -86,22 +88,23 @@ def similarity(
         ),
     ] = None,
     out: Out = None,
-    metrics: MetricsOption = METRICS,
+    metrics: MetricsOption = None,
     model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
     """Compare two sentences, or the pairs of a file."""
-    requested = _choices(metrics, list[Metric], "--metrics")
+    requested = _metrics(metrics)
     from lattemix.bulk import commands
 
     check_output(out)
     pairs = commands.pair_rows(a, b, file, out)
     with commands.open_model(url, model, store) as loaded:
+        chosen = requested or [loaded.info().recommended_metric]
         if file is None and out is None:
-            commands.print_similarities(loaded, pairs, requested)
+            commands.print_similarities(loaded, pairs, chosen)
         else:
-            commands.write_similarities(loaded, pairs, requested, out)
+            commands.write_similarities(loaded, pairs, chosen, out)
 
 
 @cli.command()
@@ -186,7 +189,7 @@ def score(
     keep: Annotated[
         str | None, typer.Option(help="Other columns to copy as text, comma-separated.")
     ] = None,
-    metrics: MetricsOption = METRICS,
+    metrics: MetricsOption = None,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
@@ -203,7 +206,7 @@ def score(
     store: StoreOption = None,
 ) -> None:
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
-    requested = _choices(metrics, list[Metric], "--metrics")
+    requested = _metrics(metrics)
     settings = read_settings(ModelSettings, model=model, store=store)
     from lattemix.bulk.score import LocalRunner, RayRunner
     from lattemix.bulk.score import score as score_files
@@ -308,10 +311,14 @@ def _names(names: str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if names else []
 
 
+def _metrics(names: str | None) -> list[Metric] | None:
+    return None if names is None else _choices(names, list[Metric], "--metrics")
+
+
 def _choices(names: str, kind: type[list[T]], option: str) -> list[T]:
     """Parse a comma-separated option; raise `LatteMixError` for an unknown name."""
     try:
-        return TypeAdapter(kind).validate_python(_names(names))
+        return TypeAdapter(kind).validate_python([name.strip() for name in names.split(",")])
     except ValidationError:
         (literal,) = get_args(kind)
         known = ", ".join(get_args(literal))

@@ -129,7 +129,7 @@ def test_commands_work_beside_packages_of_the_same_names(
 ) -> None:
     command = python.with_name("lattemix")
     assert "tiny:fp32" in run(command, "models", "--store", store.root, cwd=folder)
-    assert "cosine" in run(command, "similarity", "a man", "the dog", cwd=folder)
+    assert "centred" in run(command, "similarity", "a man", "the dog", cwd=folder)
     assert "train" in run(python.with_name("lattemix-train"), "--help", cwd=folder)
 
 

@@ -49,7 +49,7 @@ def test_rejects_a_metric_that_is_not_exactly_one(
 def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "similarity", "a dog", "dog " * 40)
     assert code == 0
-    assert out.startswith("cosine")
+    assert out.startswith("centred")
     assert "only the first 16 tokens of a sentence are read" in err
 
 
@@ -60,6 +60,7 @@ def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) 
         (["serve", "--host", "a..b"], "Cannot listen on a..b:8000"),
         (["models", "--store", "x" * 300], "File name too long"),
         (["similarity", "a", "b", "--metrics", "euclid"], "--metrics euclid: choose among cosine"),
+        (["similarity", "a", "b", "--metrics", ""], "--metrics : choose among cosine"),
         (["similarity", "a", "b", "--model", "none"], "There is no model 'none'"),
         (["similarity", "a", "b", "--store", "/nonexistent"], "it holds nothing yet"),
         (["serve", "--port", "70000"], "--port=70000: Input should be less than or equal to 65535"),
@@ -118,7 +119,8 @@ def test_measure_prints_throughput_by_length(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["similarity", "a dog", "a dog"], ["cosine", "1.0000", "js", "1.0000"]),
+        (["similarity", "a dog", "a dog"], ["centred", "1.0000"]),
+        (["similarity", "a dog", "a dog", "--metrics", "js,l2"], ["js", "1.0000", "l2", "0.0000"]),
         (["rank", "a dog", "a dog"], ["1.0000", "a", "dog"]),
         (["explain", "a dog", "a dog", "--metric", "js"], ["js", "1.0000", "Aligned", "words:"]),
         (["embed", "a dog"], ['{"text":"a', 'dog","embedding":[[']),

@@ -22,7 +22,7 @@ def score(
     output: Path,
     columns: Sequence[str],
     keep: Sequence[str],
-    metrics: Sequence[Metric],
+    metrics: Sequence[Metric] | None,
     parts: str | None,
     shard_rows: int,
     start_runner: Callable[[], Runner],
@@ -36,13 +36,14 @@ def score(
         output: directory to write; it appears when it is complete.
         columns: two whose texts are compared, or one whose texts are encoded.
         keep: other columns to copy, as text.
-        metrics: similarities of two columns.
+        metrics: similarities of two columns; default: the model's recommended metric.
         parts: file type of the results; default: the input's, or Parquet for mixtures.
         shard_rows: rows per shard, the unit of work that an interruption loses.
         start_runner: called after the arguments have been checked.
     """
-    metrics = [*dict.fromkeys(metrics)] if len(columns) == 2 else []
-    _check_columns(columns, keep, metrics)
+    comparing = len(columns) == 2
+    metrics = [*dict.fromkeys(metrics or ())] if comparing else []
+    _check_columns(columns, keep, metrics if comparing else ["embedding"])
     if source.is_dir() and output.absolute().is_relative_to(source.absolute()):
         raise LatteMixError(f"{output} is inside the input {source}: choose another directory.")
     sources = list_sources(source)
@@ -54,16 +55,19 @@ def score(
         runner = start_runner()
         settings = runner.settings
         artifact, _ = choose(Store(settings.store), settings.model, runner.device)
+        if comparing and not metrics:
+            metrics = [artifact.manifest.recommended_metric]
+            _check_columns(columns, keep, metrics)
         for metric in metrics:
             check(metric, artifact.centre)
         task = Task(
+            model=artifact.manifest.reference,
+            model_digest=digest(artifact.manifest),
             columns=tuple(columns),
             keep=tuple(keep),
             metrics=tuple(metrics),
             parts=parts or (suffix if metrics else "parquet"),
             shard_rows=shard_rows,
-            model=artifact.manifest.reference,
-            model_digest=digest(artifact.manifest),
         )
         plan = folder.begin(task, sources, lambda: make_shards(sources, task))
         unfinished = [shard for shard in plan.shards if folder.tally(shard) is None]
@@ -78,10 +82,10 @@ def score(
         return folder.finish(plan)
 
 
-def _check_columns(columns: Sequence[str], keep: Sequence[str], metrics: Sequence[str]) -> None:
+def _check_columns(columns: Sequence[str], keep: Sequence[str], results: Sequence[str]) -> None:
     if len(columns) not in (1, 2):
         raise LatteMixError(f"--columns {','.join(columns)}: name two to compare, or one to embed.")
-    added = (*(metrics or ("embedding",)), "truncated", "error")
+    added = (*results, "truncated", "error")
     names = [*columns, *keep, *added]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:

@@ -18,13 +18,14 @@ class _Record(BaseModel):
 class Task(_Record):
     """What to compute for every row. Equal tasks give equal numbers on every machine."""
 
+    # The model first: if it differs, so may the default of `metrics`.
+    model: str
+    model_digest: str
     columns: tuple[str, ...]  # two to compare, or one to encode
     keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]
     parts: str  # file type of the results
     shard_rows: int
-    model: str
-    model_digest: str
 
 
 class Source(_Record):

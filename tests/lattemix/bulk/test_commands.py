@@ -27,7 +27,8 @@ def test_similarity_scores_a_file_of_pairs(
 ) -> None:
     file, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
     file.write_text(ROWS)
-    code, printed, err = run(capsys, "similarity", "--file", str(file), "--out", str(out))
+    options = ["--file", str(file), "--out", str(out), "--metrics", "cosine,js"]
+    code, printed, err = run(capsys, "similarity", *options)
     assert (code, printed) == (1, "")
     assert err == (
         "1 of 4 rows were rejected; the first is row 3: b is empty: the model finds no words in "

@@ -1,14 +1,17 @@
 """Interrupted, concurrent and resumed runs, and inputs that change."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow import parquet
 
+from app.settings import Settings
+from lattemix.bulk.score import LocalRunner
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.worker import Worker
-from model_store import LatteMixError
+from model_store import LatteMixError, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
 
 
@@ -118,8 +121,9 @@ def test_resumes_after_an_interruption_of_the_last_step(
         context.setattr(Path, "rename", stopped)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "out")
-    with pytest.raises(LatteMixError, match="was started with --metrics cosine,js"):
-        run(source, tmp_path / "out", metrics=("js",))
+    for metrics in (("js",), None):
+        with pytest.raises(LatteMixError, match="was started with --metrics cosine,js"):
+            run(source, tmp_path / "out", metrics=metrics)
     assert run(source, tmp_path / "out").rows == 25
 
 
@@ -138,6 +142,24 @@ def test_rejects_input_that_changes_during_the_run(
     with pytest.raises(LatteMixError, match="changed while it was read"):
         run(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_names_a_changed_model_before_the_metric_it_recommends(
+    tmp_path: Path, run: Run, private_store: Store, settings: Settings
+) -> None:
+    source = write(tmp_path / "x.parquet")
+    private = settings.model_copy(update={"store": private_store.root})
+    options = {"metrics": None, "start_runner": lambda: LocalRunner(private)}
+    with pytest.MonkeyPatch.context() as stopped:
+        stopped.setattr(Folder, "finish", lambda *_: None)
+        run(source, tmp_path / "out", **options)
+    path = private_store.root / "tiny/fp32/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["recommended_metric"] = "js"
+    del manifest["files"]["latents.json"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(LatteMixError, match="was started with another tiny:fp32 in the store"):
+        run(source, tmp_path / "out", **options)
 
 
 def test_rejects_another_model_of_the_same_name(

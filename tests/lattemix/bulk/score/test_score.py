@@ -101,6 +101,7 @@ def test_rejects_every_row_of_a_file(tmp_path: Path, run: Run) -> None:
         (PAIRS, {"columns": ("a", "a")}, "would have two columns 'a': --columns and --keep must"),
         (PAIRS, {"columns": ("a", "js")}, "would have two columns 'js': --columns"),
         (PAIRS, {"keep": ("error",)}, "would have two columns 'error': --columns"),
+        (PAIRS, {"metrics": None, "keep": ("centred",)}, "would have two columns 'centred': --col"),
         (PAIRS, {"keep": ("n",)}, r"expected columns named a, b, n; found a, b, id\.$"),
     ],
 )
