@@ -15,6 +15,9 @@ export const format = (value, digits = 3) => value.toFixed(digits).replace("-", 
 
 export const formatSigned = (value) => (value < 0 ? "" : "+") + format(value);
 
+// `info.metrics` has the recommended one first.
+export const metricLabel = (metric, info) => (metric === info.recommended_metric ? `${metric} (recommended)` : metric);
+
 // Unicode characters, as Python counts them; JavaScript's string indices count UTF-16 units.
 export const characters = (text) => Array.from(text);
 

@@ -2,7 +2,7 @@
 
 import { postMatrix } from "./api.js";
 import { sequential } from "./colours.js";
-import { copy, find, format, LiveResults, make } from "./common.js";
+import { copy, find, format, LiveResults, make, metricLabel } from "./common.js";
 import { HeatMap, range, showLegend } from "./heatmap.js";
 
 const EXAMPLE = [
@@ -28,8 +28,9 @@ export class ListTab {
     this.slider = find("#threshold");
     this.chosenThreshold = null; // from the URL or the slider
     this.opened = false;
-    for (const metric of info.metrics) this.metric.append(make("option", {}, metric));
-    this.metric.value = info.recommended_metric;
+    for (const metric of info.metrics) {
+      this.metric.append(make("option", { value: metric }, metricLabel(metric, info)));
+    }
     this.live = new LiveResults(find("#list"), (signal) => this.compare(signal));
     this.map = new HeatMap(find("#matrix"), (i, j) => this.describePair(i, j));
     this.lines.addEventListener("input", () => this.linesChanged());

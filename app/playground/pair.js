@@ -3,7 +3,7 @@
 import { WordAlignment } from "./alignment.js";
 import { getLatent, parseBase64, post } from "./api.js";
 import { diverging, sequential } from "./colours.js";
-import { find, format, formatSigned, LiveResults, make, shorten } from "./common.js";
+import { find, format, formatSigned, LiveResults, make, metricLabel, shorten } from "./common.js";
 import { HeatMap, range, showLegend } from "./heatmap.js";
 
 const EXAMPLES = [
@@ -43,7 +43,8 @@ export class PairTab {
         this.changed();
       });
       const score = make("output", { className: "score", id: `score-${metric}` });
-      find("#scores").append(make("label", { className: "metric" }, radio, make("span", {}, metric), score));
+      const name = make("span", {}, metricLabel(metric, this.info));
+      find("#scores").append(make("label", { className: "metric" }, radio, name, score));
     }
   }
 

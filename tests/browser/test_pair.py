@@ -44,6 +44,18 @@ def test_shows_every_metric(open_page, url: str) -> None:
         assert scores(page) == pytest.approx({m: expected[m] for m in metrics}, abs=6e-4)
 
 
+def test_recommended_metric_comes_first_and_is_selected(open_page, url: str) -> None:
+    recommended = httpx.get(f"{url}/info").json()["recommended_metric"]
+    with open_page(url) as page:
+        fill_pair(page, *PAIR)
+        first = page.locator("#scores label").first
+        assert first.locator("span").inner_text() == f"{recommended} (recommended)"
+        assert first.locator("input").is_checked()
+        page.click("#tab-list")
+        assert page.locator("#list-metric").input_value() == recommended
+        assert page.locator("#list-metric option").first.get_attribute("value") == recommended
+
+
 def test_lines_connect_aligned_words(open_page, url: str, screenshot) -> None:
     with open_page(url) as page:
         fill_pair(page, *PAIR)
