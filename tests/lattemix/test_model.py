@@ -42,13 +42,6 @@ def test_similarity_of_two_sentences_is_a_float(model: Model) -> None:
     assert score == model.similarity([(a, b)])[0]
 
 
-def test_default_metric_is_the_recommended_one(model: Model) -> None:
-    recommended = model.info().recommended_metric
-    np.testing.assert_array_equal(
-        model.similarity(PAIRS), model.similarity(PAIRS, metric=recommended)
-    )
-
-
 def test_similarity_by_several_metrics(model: Model, encoder: Encoder) -> None:
     scores = model.similarity(PAIRS, metrics=["cosine", "js", "centred"])
     assert list(scores) == ["cosine", "js", "centred"]
