@@ -48,6 +48,10 @@ CorpusOption = Annotated[
     list[Path], Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, - for stdin; repeatable.")
 ]
 ColumnOption = Annotated[list[str] | None, Option(help="Field that holds sentences; repeatable.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable."),
+]
 CacheOption = Annotated[
     Path | None,
     Option(envvar="LATTEMIX_CACHE", help="Cache of token vectors; default: ~/.cache/lattemix."),
@@ -61,10 +65,7 @@ def train(
     out: Annotated[Path, Option(help="Directory to write the head to.")],
     backbone: BackboneOption = DEFAULT_BACKBONE,
     recipe: Annotated[Path, Option(help="TOML file of settings.")] = DEFAULT_RECIPE,
-    settings: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable."),
-    ] = None,
+    settings: SettingsOption = None,
     steps: Annotated[int | None, Option(min=1, help="Same as --set steps=N.")] = None,
     seed: Annotated[int | None, Option(min=0, help="Same as --set seed=N.")] = None,
     max_sentences: Annotated[
@@ -109,6 +110,20 @@ def train(
             restart=restart,
             tensorboard=tensorboard,
         ).run(_notify)
+
+
+@cli.command()
+def init(
+    out: Annotated[Path, Option(help="Directory to write the head to.")],
+    backbone: BackboneOption = DEFAULT_BACKBONE,
+    settings: SettingsOption = None,
+) -> None:
+    """Write an untrained orthogonal head for a backbone: no corpus, close to mean pooling."""
+    orthogonal = {"encoder": "orthogonal", "normalisation": "equal-norm", "steps": 0}
+    recipe = Recipe.load(DEFAULT_RECIPE, **orthogonal | parse_settings(settings or ()))
+    from training.job import initialise
+
+    initialise(out, backbone, recipe, _notify)
 
 
 @cli.command()

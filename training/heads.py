@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lattemix.build.backbones import BackboneError, TokenVectors
+from lattemix.build.backbones import BackboneError
 from lattemix.build.head import Floats, Head, HeadSpec, normalise, rounded
 from training import weighting
 from training.backbones import Backbone
@@ -18,12 +18,13 @@ from training.evaluate.scorers import DevScore
 from training.evaluate.sets import Pairs
 from training.lessons import prepare_lessons
 from training.objectives import Elbo, Objective
+from training.orthogonal import uniform_centre
 from training.probes import probes_for
 from training.recipe import Recipe
 from training.teacher import Teacher
 from training.teaching import LinearStudent, Student, Taught
 from training.trainer import train
-from training.vae import TokenVAE, linear_tensors
+from training.vae import CategoricalVAE, TokenVAE, linear_tensors
 
 
 def make_head(
@@ -78,7 +79,20 @@ def make_head(
         sentences = Batches(corpus, encoded.shard, weighting.SENTENCES, recipe.seed)
         learned = weighting.learned_weights(head, checkpoint, sentences, recipe.seed)
         head = Head(head.spec, {**head.tensors, **learned})
-    return _with_statistics(head, backbone, sample) if recipe.model == "categorical" else head
+    if recipe.model != "categorical":
+        return head
+    if "centre" not in head.tensors:
+        head = Head(head.spec, {**head.tensors, "centre": head.centre_of(sample)})
+    return _with_probes(head, backbone)
+
+
+def untrained_head(backbone: Backbone, recipe: Recipe) -> Head:
+    """A head with an orthogonal encoder as initialised, which needs no corpus."""
+    torch.manual_seed(recipe.seed)
+    encoder = _learned_tensors(CategoricalVAE(backbone.hidden_size, recipe))
+    mean = np.zeros(backbone.hidden_size, np.float32)
+    head = Head(_spec(backbone, recipe, "none"), {"mean": mean, **encoder})
+    return _with_probes(head, backbone)
 
 
 def _objective(
@@ -132,17 +146,17 @@ def _learned_tensors(vae: TokenVAE) -> dict[str, Floats]:
         tensors["centre"] = vae.centre.detach().cpu().numpy().reshape(vae.latent_dims, -1)
     if isinstance(vae, Student | LinearStudent) and vae.weigher is not None:
         tensors |= linear_tensors(vae.weigher, "weigher")
+    if isinstance(vae, CategoricalVAE) and vae.is_orthogonal:
+        classes = len(tensors["encoder.0.bias"]) // vae.latent_dims
+        tensors["centre"] = uniform_centre(vae.latent_dims, classes)
     return tensors
 
 
-def _with_statistics(head: Head, backbone: Backbone, sample: TokenVectors) -> Head:
-    """Add the probe mixtures to a trained head, and the centre unless it was learned."""
+def _with_probes(head: Head, backbone: Backbone) -> Head:
+    """Add the probe sentences and their mixtures."""
     candidates = probes_for(backbone.checkpoint)
     mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]
     # A probe without a word in the vocabulary of static vectors has a NaN mixture.
     known = [i for i, mixture in enumerate(mixtures) if np.isfinite(mixture).all()]
     spec = head.spec.model_copy(update={"probes": tuple(candidates[i] for i in known)})
-    tensors = {**head.tensors, "probes": mixtures[known]}
-    if "centre" not in tensors:
-        tensors["centre"] = head.centre_of(sample)
-    return Head(spec, tensors)
+    return Head(spec, {**head.tensors, "probes": mixtures[known]})

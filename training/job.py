@@ -28,7 +28,7 @@ from training.evaluate.report import MEAN_POOLING, Report
 from training.evaluate.scorers import BackboneScorer, evaluate
 from training.evaluate.sets import Pairs
 from training.exclusion import Exclusion
-from training.heads import make_head
+from training.heads import make_head, untrained_head
 from training.interrupt import ignore_signals
 from training.meanings import meanings
 from training.monitor import LOG, collapse, read_log, require_tensorboard
@@ -62,6 +62,8 @@ class Job:
 
     def run(self, notify: Callable[[str], None]) -> None:
         """Run the job; under torchrun every process encodes, and the first one trains."""
+        if self.recipe.steps == 0:
+            raise LatteMixError("steps is 0: `lattemix-train init` writes an untrained head.")
         if self.tensorboard:
             require_tensorboard()
         workers = Workers.join()
@@ -120,11 +122,8 @@ class Job:
         if self.restart:
             for old in (self._state, self._events):
                 shutil.rmtree(old, ignore_errors=True)
-        elif (self.out / SPEC).exists() and saved_step(self.out) is None:
-            raise LatteMixError(
-                f"{self.out} holds a finished head: choose another --out, or replace it with "
-                "--restart."
-            )
+        elif saved_step(self.out) is None:
+            _check_vacant(self.out, ", or replace it with --restart")
 
     def _check(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> bool:
         """Reject a backbone that cannot be trained on; return whether the head can be served."""
@@ -215,3 +214,19 @@ class Job:
         pooled = results.values(MEAN_POOLING, results.sets[0].name)[0] if results else None
         log = read_log(self.out / LOG)
         write_report(self.out, head, licence, log, usage, tables, pooled)
+
+
+def initialise(out: Path, source: str, recipe: Recipe, notify: Callable[[str], None]) -> None:
+    """`lattemix-train init`: write an untrained head of a backbone to `out`."""
+    _check_vacant(out)
+    with open_backbone(source) as checkpoint:
+        backbone = backbones.load(checkpoint, recipe.max_tokens, recipe.layer)
+        untrained_head(backbone, recipe).save(out)
+        notify(f"Wrote the head to {out}.")
+        named = source if source != checkpoint.name else None
+        notify("Next:\n  " + "\n  ".join(export_commands(out, named)))
+
+
+def _check_vacant(out: Path, remedy: str = "") -> None:
+    if (out / SPEC).exists():
+        raise LatteMixError(f"{out} holds a finished head: choose another --out{remedy}.")

@@ -64,5 +64,7 @@ def elbo(vae: TokenVAE, tokens: Tensor, recipe: Recipe, step: int, beta: float) 
     with autocast(tokens.device):
         code, reconstruction = vae(tokens, noise)
     kl = vae.kl(code.float())
-    loss = negative_elbo(tokens, reconstruction.float(), kl, beta, recipe.free_bits)
+    loss = negative_elbo(
+        tokens, reconstruction.float(), kl, beta, recipe.free_bits, recipe.observation_variance
+    )
     return Outcome(loss.total, {"reconstruction": loss.reconstruction, "kl": loss.kl}, code)

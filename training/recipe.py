@@ -51,6 +51,9 @@ class Recipe(BaseModel):
     token_weighting: TokenWeighting = Field("uniform", description="Token weights in the mixture.")
 
     model: HeadModel = Field("categorical", description="Kind of head; only categorical is served.")
+    encoder: Literal["free", "orthogonal"] = Field(
+        "free", description="Encoder weights: free, or with orthonormal columns (categorical)."
+    )
     latent_dims: int = Field(128, gt=0, description="L, the number of latent variables.")
     classes: int = Field(20, gt=1, description="C, the classes of each latent variable.")
     temperature: float = Field(0.3, gt=0, description="Temperature of the Gumbel-softmax.")
@@ -60,7 +63,7 @@ class Recipe(BaseModel):
     encoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the encoder.")
     decoder_layers: int = Field(1, ge=1, le=3, description="Linear layers of the decoder.")
 
-    steps: int | None = Field(None, gt=0, description="Training steps; or set epochs.")
+    steps: int | None = Field(None, ge=0, description="Training steps; or set epochs.")
     epochs: float | None = Field(None, gt=0, description="Passes over the corpus; or set steps.")
     batch_sentences: int = Field(16, gt=0, description="Sentences per step, with all their tokens.")
     learning_rate: float = Field(2e-3, gt=0, description="Peak learning rate.")
@@ -71,6 +74,12 @@ class Recipe(BaseModel):
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps used for warm-up.")
     beta_schedule: Literal["linear", "cyclical", "constant"] = Field(
         "linear", description="Schedule of the KL weight: from 0 to 1, or constant at 1."
+    )
+    beta_warmup: float = Field(
+        1.0, gt=0, le=1, description="Share of the steps in which a linear KL weight reaches 1."
+    )
+    observation_variance: float = Field(
+        1.0, gt=0, description="Variance of the decoder's Gaussian in the reconstruction."
     )
     free_bits: float = Field(0.3, ge=0, description="KL per latent dim, in nats, without penalty.")
     seed: int = Field(0, ge=0, description="Random seed.")
@@ -89,6 +98,16 @@ class Recipe(BaseModel):
             raise ValueError("objective 'taught' and a teacher go together: set both or neither")
         if self.objective == "taught" and self.model == "normal":
             raise ValueError("the normal model cannot be taught: choose categorical or autoencoder")
+        return self
+
+    @model_validator(mode="after")
+    def _is_linear_if_orthogonal(self) -> "Recipe":
+        settings = (self.model, self.objective, self.encoder_layers)
+        if self.encoder == "orthogonal" and settings != ("categorical", "elbo", 1):
+            raise ValueError(
+                "an orthogonal encoder needs model 'categorical', objective 'elbo' and "
+                "encoder_layers 1"
+            )
         return self
 
     def total_steps(self, sentences: int) -> int:

@@ -49,7 +49,7 @@ def train(
         for step in range(start, steps):
             batch = objective.batch(step)
             with uninterrupted():
-                beta = BETA[recipe.beta_schedule](step, steps)
+                beta = BETA[recipe.beta_schedule](step, steps, recipe.beta_warmup)
                 for group in adam.param_groups:
                     group["lr"] = learning_rate(recipe, step, steps)
                 # No tokens: no word of the batch is in the vocabulary of static vectors. The step
@@ -57,6 +57,7 @@ def train(
                 if batch is not None:
                     update = objective.evaluate(batch, step, beta)
                     _apply(update, adam, recipe, step)
+                    vae.constrain()
                 done = step + 1
                 if update:
                     monitor.step(step, vae, update, beta)
@@ -99,19 +100,19 @@ def linear_warmup_decay(step: int, steps: int, warmup: float) -> float:
     return max(0.0, (steps - step) / max(1, steps - rising))
 
 
-def linear_annealing(step: int, steps: int) -> float:
-    """The paper's KL weight beta: 0 at the first step, 1 at the last."""
-    return step / max(1, steps - 1)
+def linear_annealing(step: int, steps: int, warmup: float) -> float:
+    """Rise linearly from 0 to 1 over the `warmup` share of the steps, then stay at 1."""
+    return min(1.0, step / max(1.0, warmup * (steps - 1)))
 
 
-def cyclical_annealing(step: int, steps: int) -> float:
-    """Four cycles: 0 to 1 over the first half of a cycle, then 1."""
+def cyclical_annealing(step: int, steps: int, warmup: float) -> float:
+    """Four cycles: 0 to 1 over the first half of a cycle, then 1; `warmup` has no effect."""
     cycle = steps / _CYCLES
     return min(1.0, 2 * (step % cycle) / cycle)
 
 
-BETA: dict[str, Callable[[int, int], float]] = {
+BETA: dict[str, Callable[[int, int, float], float]] = {
     "linear": linear_annealing,
     "cyclical": cyclical_annealing,
-    "constant": lambda step, steps: 1.0,
+    "constant": lambda step, steps, warmup: 1.0,
 }

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
+from training.orthogonal import check_orthogonal, orthogonal_encoder
 from training.recipe import Recipe
 
 HIDDEN_ACTIVATION = nn.ReLU
@@ -43,6 +44,9 @@ class TokenVAE(nn.Module):
         """KL divergence from the prior, per latent dim: [T, L, *] -> [T, L]."""
         raise NotImplementedError
 
+    def constrain(self) -> None:
+        """Restore the constraints on the weights after an update; by default there are none."""
+
     def forward(self, tokens: Tensor, noise: Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return the code [T, L, *] and the reconstruction [T, H] from one sample."""
         code = self.code(tokens)
@@ -51,6 +55,28 @@ class TokenVAE(nn.Module):
 
 class CategoricalVAE(TokenVAE):
     """L categorical variables of C classes. The code is their logits; the prior is uniform."""
+
+    def __init__(self, hidden_size: int, recipe: Recipe) -> None:
+        super().__init__(hidden_size, recipe)
+        self.is_orthogonal = recipe.encoder == "orthogonal"
+        if self.is_orthogonal:
+            check_orthogonal(hidden_size, recipe.latent_dims, recipe.classes)
+            nn.init.normal_(self._linear.weight)
+            self.constrain()
+
+    @property
+    def _linear(self) -> nn.Linear:
+        layer = self.encoder[0]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    @torch.no_grad()
+    def constrain(self) -> None:
+        """Make the encoder orthogonal, without bias, if the recipe asks for that."""
+        if self.is_orthogonal:
+            layer = self._linear
+            layer.weight.copy_(orthogonal_encoder(layer.weight, self.latent_dims))
+            layer.bias.zero_()
 
     def sample(self, code: Tensor, noise: Generator | None = None) -> Tensor:
         """Gumbel-softmax: nearly one-hot at a small temperature, and differentiable."""
@@ -129,18 +155,24 @@ class Loss(NamedTuple):
 
 
 def negative_elbo(
-    tokens: Tensor, reconstruction: Tensor, kl: Tensor, beta: float, free_bits: float
+    tokens: Tensor,
+    reconstruction: Tensor,
+    kl: Tensor,
+    beta: float,
+    free_bits: float,
+    variance: float = 1.0,
 ) -> Loss:
     """The negative evidence lower bound with KL thresholding.
 
     Args:
         tokens: targets of the reconstruction, [T, H].
-        reconstruction: the decoder's mean of a unit-variance Gaussian, [T, H].
+        reconstruction: the mean of the decoder's Gaussian, [T, H].
         kl: KL(q(z|u) || prior) per latent dim, [T, L].
         beta: weight of the KL term.
         free_bits: KL per latent dim, in nats, below which there is no gradient.
+        variance: of the decoder's Gaussian; its constant is left out of the loss.
     """
-    squared_error = 0.5 * (tokens - reconstruction).square().sum(dim=-1).mean()
+    squared_error = 0.5 / variance * (tokens - reconstruction).square().sum(dim=-1).mean()
     per_dim = kl.mean(dim=0)  # [L]
     thresholded = per_dim.clamp(min=free_bits).sum()
     return Loss(squared_error + beta * thresholded, squared_error.detach(), per_dim.sum().detach())

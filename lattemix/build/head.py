@@ -26,7 +26,7 @@ _CHUNK = 128  # sentences whose token distributions are in memory at once
 
 Floats = NDArray[np.float32]
 HeadModel = Literal["categorical", "normal", "autoencoder"]
-Normalisation = Literal["none", "centre", "centre-equal-norm"]
+Normalisation = Literal["none", "equal-norm", "centre", "centre-equal-norm"]
 
 
 class HeadError(LatteMixError):
@@ -94,11 +94,11 @@ class Head:
         spec: the content of `head.json`.
         tensors: the content of `head.safetensors`:
             `encoder.N.weight` [out, in] and `encoder.N.bias` [out] of each layer;
-            `mean` [H], subtracted from every token vector;
+            `mean` [H], the mean token vector, which `centre` normalisations subtract;
             `weigher.N.weight` and `weigher.N.bias`, if token weights are computed from the vectors
             by two layers;
             `weighted.ids` [K] and `weighted.weights` [K], the weights of some token ids;
-            `centre` [L, C] (categorical), the mean of sqrt(mixture) over the training sentences;
+            `centre` [L, C] (categorical), subtracted from sqrt(mixture) by the metric `centred`;
             `probes` [P, L, C] (categorical), the mixtures of the probe sentences by the torch
             backbone and this head.
     """
@@ -271,14 +271,12 @@ def normalise(tokens: Floats, mean: Floats, how: Normalisation) -> Floats:
 
     Equal norm is sqrt(H), so that each coordinate has a variance of about one.
     """
-    if how == "none":
-        return tokens
-    centred = tokens - mean
-    if how == "centre":
-        return centred
-    norm = np.linalg.norm(centred, axis=-1, keepdims=True)
-    scaled: Floats = centred / np.maximum(norm, 1e-12) * np.float32(np.sqrt(tokens.shape[-1]))
-    return scaled
+    if how.startswith("centre"):
+        tokens = tokens - mean
+    if how.endswith("equal-norm"):
+        norm = np.linalg.norm(tokens, axis=-1, keepdims=True)
+        tokens = tokens / np.maximum(norm, 1e-12) * np.float32(np.sqrt(tokens.shape[-1]))
+    return tokens
 
 
 def rounded(tensor: Floats) -> Floats:

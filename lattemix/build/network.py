@@ -157,13 +157,15 @@ def _distributions(graph: Graph, head: Head, tokens: str) -> str:
 
 def _normalise(graph: Graph, head: Head, tokens: str) -> str:
     """`head.normalise` as operators; centring alone is folded into the weights instead."""
-    if head.spec.normalisation != "centre-equal-norm":
+    how = head.spec.normalisation
+    if not how.endswith("equal-norm"):
         return tokens
-    centred = graph.op("Sub", tokens, graph.constant("head.mean", head.tensors["mean"]))
-    norm = graph.op("ReduceL2", centred, axes=[-1], keepdims=1)
+    if how.startswith("centre"):
+        tokens = graph.op("Sub", tokens, graph.constant("head.mean", head.tensors["mean"]))
+    norm = graph.op("ReduceL2", tokens, axes=[-1], keepdims=1)
     tiny = graph.constant("head.tiny", np.float32(1e-12))
     width = graph.constant("head.width", np.float32(np.sqrt(head.spec.backbone.hidden_size)))
-    return graph.op("Mul", graph.op("Div", centred, graph.op("Max", norm, tiny)), width)
+    return graph.op("Mul", graph.op("Div", tokens, graph.op("Max", norm, tiny)), width)
 
 
 def to_model(

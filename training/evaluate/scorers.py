@@ -99,7 +99,9 @@ def _controls(head: Head, corpus: TokenVectors | None, learned_weights: bool) ->
     if corpus is None or head.spec.model != "categorical":
         return controls
     return [
-        replace(control, tensors={**control.tensors, "centre": control.centre_of(corpus)})
+        control
+        if "centre" in control.tensors
+        else replace(control, tensors={**control.tensors, "centre": control.centre_of(corpus)})
         for control in controls
     ]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lattemix.build.backbones import TokenVectors
@@ -15,6 +16,7 @@ from training.cache import VectorCache
 from training.corpus import SHARD_SENTENCES
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
+from training.orthogonal import orthogonal_encoder
 
 _CHUNK = 256  # pairs compared at once: their mixtures stay in the processor's cache
 
@@ -145,10 +147,13 @@ def gaussian_mixture_l2(codes: list[Floats], left: Index, right: Index) -> Score
 
 
 def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> Head:
-    """The same head with an untrained encoder, initialised as torch would, and no centre.
+    """The same head with an untrained encoder; without a centre, unless it is orthogonal.
 
-    Without `learned_weights`, the learned token weights are removed as well.
+    Layers are initialised as in training. Without `learned_weights`, the learned token weights are
+    removed as well.
     """
+    if head.spec.recipe.get("encoder") == "orthogonal":
+        return _orthogonal_control(head, seed)
     rng = np.random.default_rng(seed)
     removed = ("centre",) if learned_weights else ("centre", "weigher.")
     tensors = {name: t for name, t in head.tensors.items() if not name.startswith(removed)}
@@ -158,3 +163,10 @@ def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> H
             values = rng.uniform(-bound, bound, trained.shape).astype(np.float32)
             tensors[f"encoder.{index}.{kind}"] = rounded(values)
     return Head(head.spec, tensors)
+
+
+def _orthogonal_control(head: Head, seed: int) -> Head:
+    (weight, _), *_ = head.encoder
+    drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
+    encoder = orthogonal_encoder(drawn, head.spec.latent_dims).numpy()
+    return Head(head.spec, {**head.tensors, "encoder.0.weight": rounded(encoder)})
