@@ -275,7 +275,11 @@ def reproduce(
     ] = None,
     corpus: Annotated[list[Path] | None, Option(help="Training corpus: SNLI.")] = None,
     column: ColumnOption = None,
+    sets: Annotated[
+        str | None, Option(help="Sets of the table, comma-separated; default: all.")
+    ] = None,
     recipe: Annotated[Path, Option(help="Base settings.")] = RECIPES / "paper.toml",
+    settings: SettingsOption = None,
     seeds: Annotated[int, Option(min=1, help="Heads trained per cell.")] = 3,
     cache: CacheOption = None,
     cache_gb: CacheSize = DEFAULT_GIGABYTES,
@@ -293,10 +297,11 @@ def reproduce(
         data,
         corpus or (),
         dict(map(_named_source, backbone or ())),
-        Recipe.load(recipe),
+        Recipe.load(recipe, **parse_settings(settings or ())),
         VectorCache(cache, cache_gb),
         seeds,
         column or (),
+        sets.split(",") if sets else (),
     ).run(_notify)
     tables.show(comparison)
     tables.write(comparison, out)

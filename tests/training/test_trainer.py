@@ -43,9 +43,9 @@ def test_rejects_a_diverging_run(tmp_path: Path) -> None:
 def test_every_step_uses_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, rates = [], []
 
-    def watching(tokens, reconstruction, kl, beta, free_bits):
-        seen.append((len(tokens), beta, free_bits))
-        return negative_elbo(tokens, reconstruction, kl, beta, free_bits)
+    def watching(tokens, reconstruction, kl, beta, free_bits, variance):
+        seen.append((len(tokens), beta, free_bits, variance))
+        return negative_elbo(tokens, reconstruction, kl, beta, free_bits, variance)
 
     step = torch.optim.Adam.step
 
@@ -56,8 +56,9 @@ def test_every_step_uses_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.objectives.negative_elbo", watching)
     monkeypatch.setattr(torch.optim.Adam, "step", stepping)
     changes = {"steps": 5, "temperature": 0.7, "free_bits": 0.2, "warmup": 0.4}
+    changes |= {"observation_variance": 2.0}
     vae, _ = fit(Recipe(**SMALL | changes))
-    assert seen == [(64, beta, 0.2) for beta in (0, 0.25, 0.5, 0.75, 1)]
+    assert seen == [(64, beta, 0.2, 2.0) for beta in (0, 0.25, 0.5, 0.75, 1)]
     assert rates == pytest.approx([0.005, 0.01, 0.01, 0.01 * 2 / 3, 0.01 / 3])
     assert vae.temperature == 0.7
 
@@ -97,12 +98,13 @@ def test_learning_rate_ends_at_its_floor() -> None:
 
 
 def test_linear_beta_rises_from_zero_to_one() -> None:
-    assert [linear_annealing(step, 5) for step in range(5)] == [0, 0.25, 0.5, 0.75, 1]
-    assert linear_annealing(0, 1) == 0
+    assert [linear_annealing(step, 5, 1) for step in range(5)] == [0, 0.25, 0.5, 0.75, 1]
+    assert [linear_annealing(step, 5, 0.5) for step in range(5)] == [0, 0.5, 1, 1, 1]
+    assert linear_annealing(0, 1, 1) == 0
 
 
 def test_cyclical_beta_has_four_cycles() -> None:
-    betas = [cyclical_annealing(step, 80) for step in range(80)]
+    betas = [cyclical_annealing(step, 80, 1) for step in range(80)]
     assert betas[:20] == betas[20:40] == betas[60:]
     assert betas[:11] == pytest.approx([i / 10 for i in range(11)])
     assert betas[11:20] == [1] * 9

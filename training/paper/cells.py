@@ -16,12 +16,13 @@ from training.backbones import Backbone
 from training.cache import VectorCache
 from training.corpus import Corpus
 from training.encoding import EncodedCorpus
-from training.evaluate.report import MIXTURE, POOLING, Method
+from training.evaluate.report import MIXTURE, POOLING, RANDOM, Method
 from training.evaluate.scores import (
     encode,
     head_scores,
     in_shards,
     pooling_scores,
+    random_control,
     sentence_indices,
 )
 from training.evaluate.sets import Pairs
@@ -133,13 +134,17 @@ class Cells:
     def _score(self, backbone: Backbone, head: Head | None, pairs: Pairs) -> dict[str, float]:
         tokens = encode(backbone, self._cache, pairs.sentences)
         left, right = sentence_indices(pairs)
+        static, gold = backbone.checkpoint.is_static, np.array(pairs.gold)
+        scores = {POOLING: pooling_scores(tokens, left, right, static, head)}
         if head:
-            aggregation, scores = MIXTURE, head_scores(head, tokens, left, right)
-        else:
-            static = backbone.checkpoint.is_static
-            aggregation, scores = POOLING, pooling_scores(tokens, left, right, static)
-        gold = np.array(pairs.gold)
-        return {_key((aggregation, m)): spearman(values, gold) for m, values in scores.items()}
+            scores[MIXTURE] = head_scores(head, tokens, left, right)
+            untrained = random_control(head, head.spec.recipe["seed"])
+            scores[RANDOM] = head_scores(untrained, tokens, left, right)
+        return {
+            _key((aggregation, name)): spearman(values, gold)
+            for aggregation, by_name in scores.items()
+            for name, values in by_name.items()
+        }
 
     def _read(self, cell: Cell) -> dict[str, Any]:
         return _read(self.directory(cell) / "scores.json")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model_store import LatteMixError
-from training.evaluate.report import AVERAGE, MIXTURE, Method
+from training.evaluate.report import AVERAGE, MIXTURE, POOLING, RANDOM, Method
 from training.evaluate.statistics import spearman
 from training.evaluate.tables import Record, SeedMean, Table
 
@@ -104,6 +104,20 @@ class PublishedTable:
         return all(row.method is None for row in self.rows)
 
 
+def controls(row: Row) -> list[Method]:
+    """What a trained row must be compared with: the centred mean, and an untrained encoder."""
+    if row.method is None or not row.is_trained:
+        return []
+    return [(POOLING, "centred mean"), (RANDOM, row.method[1])]
+
+
+def _control_name(row: Row, control: Method) -> str:
+    if control[0] == RANDOM:
+        return f"{row.name}, untrained encoder"
+    layer = "" if row.layer is None else f", Layer {row.layer}"
+    return f"{row.backbone}{layer} + Centred mean + Cosine"
+
+
 def _row(record: Mapping[str, str], sets: tuple[str, ...]) -> Row:
     layer, metric = record.get("layer"), record.get("metric")
     return Row(
@@ -124,10 +138,18 @@ class Comparison:
     sources: Mapping[str, str]  # of the backbones
     left_out: list[str] = field(default_factory=list)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by row name and set
+    controls: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # by name and set
 
     def add(self, row: Row, benchmark: str, values: Sequence[float]) -> None:
         """Add the values of a row on a set."""
         self.values[row.name, benchmark] = list(values)
+
+    def add_control(
+        self, row: Row, control: Method, benchmark: str, values: Sequence[float]
+    ) -> None:
+        """Add the values of a control of a row on a set; rows may share a control."""
+        if values:
+            self.controls.setdefault(_control_name(row, control), {})[benchmark] = list(values)
 
     def ours(self, row: Row, benchmark: str) -> SeedMean | None:
         """Our figure; an average only if the row has values on all sets."""
@@ -172,7 +194,18 @@ class Comparison:
             rows.append([f"{row.name} ({source})", *cells])
         if len(rows) >= _MIN_ROWS:
             rows.append([AGREEMENT, *map(self._agreement, self.columns)])
-        return [Table(f"{TITLES[self.table.name]}: ours / the paper's", self.columns, rows)]
+        tables = [Table(f"{TITLES[self.table.name]}: ours / the paper's", self.columns, rows)]
+        if self.controls:
+            tables.append(Table("Controls", self.columns, [*map(self._control_row, self.controls)]))
+        return tables
+
+    def _control_row(self, name: str) -> list[str]:
+        by_set = [self.controls[name].get(benchmark, []) for benchmark in self.sets]
+        cells = [str(SeedMean.of(values)) if values else "none" for values in by_set]
+        if AVERAGE in self.columns:
+            averages = [float(np.mean(seed)) for seed in zip(*by_set, strict=True)]
+            cells.append(str(SeedMean.of(averages)) if averages else "none")
+        return [name, *cells]
 
     def records(self) -> list[Record]:
         """Our figures and the paper's."""

@@ -15,9 +15,10 @@ from training.evaluate.sets import SMT, read_sets
 from training.evaluate.word_benchmarks import read_benchmarks
 from training.evaluate.words import FOLDER, context_sentences
 from training.paper.cells import Cell, Cells
-from training.paper.published import SOURCES, Comparison, PublishedTable, Row
+from training.paper.published import SOURCES, Comparison, PublishedTable, Row, controls
 from training.progress import progress_bar
 from training.recipe import Recipe
+from training.report import exclusion_note
 
 # The paper does not say how it counts the subsets of a year. On the poolings of word vectors its
 # figures are near those of all pairs at once with STS13's SMT (GloVe 100d, mean: 63; the paper's
@@ -40,11 +41,17 @@ class Reproduction:
     cache: VectorCache
     seeds: int = 3
     columns: Sequence[str] = ()
+    sets: Sequence[str] = ()  # of the table's sets; empty: all
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.backbones.keys() - SOURCES.keys()):
             raise LatteMixError(
                 f"The paper has no backbone {unknown[0]!r}: choose among {', '.join(SOURCES)}."
+            )
+        if unknown := sorted(set(self.sets) - set(self.table.sets)):
+            raise LatteMixError(
+                f"--sets: the table {self.table.name!r} has no set {unknown[0]!r}: choose among "
+                f"{', '.join(self.table.sets)}."
             )
 
     def run(self, notify: Callable[[str], None]) -> Comparison:
@@ -84,12 +91,13 @@ class Reproduction:
     def _run_sentences(
         self, plan: Plan, comparison: Comparison, notify: Callable[[str], None]
     ) -> None:
-        names = {_SET_NAMES.get(name, name): name for name in self.table.sets}
+        names = {_SET_NAMES.get(name, name): name for name in self.sets or self.table.sets}
         sets, left_out = read_sets([self.data], [*names])
         comparison.left_out.extend(left_out)
         corpus = self._corpus() if any(row.is_trained for row, _ in plan) else None
         if corpus:
             notify(f"{corpus.sentences:,} distinct sentences to train on")
+            notify(exclusion_note(corpus.excluded))
         cells = Cells(self.out / "cells", self.cache, sets, corpus)
         by_row = [(row, [*self._cells(row, backbone)]) for row, backbone in plan]
         missing = {cells.directory(c): c for _, row in by_row for c in row if cells.missing(c)}
@@ -102,6 +110,10 @@ class Reproduction:
                 values = [cells.spearman(cell, pairs.name, row.method) for cell in seeds]
                 if present := [v for v in values if v is not None]:  # static vectors have no [CLS]
                     comparison.add(row, names[pairs.name], present)
+                for control in controls(row):
+                    values = [cells.spearman(cell, pairs.name, control) for cell in seeds]
+                    untrained = [value for value in values if value is not None]
+                    comparison.add_control(row, control, names[pairs.name], untrained)
 
     def _run_words(self, plan: Plan, comparison: Comparison, notify: Callable[[str], None]) -> None:
         benchmarks = read_benchmarks(self.data / FOLDER, comparison.left_out)
@@ -119,7 +131,8 @@ class Reproduction:
                 "the sentences of SNLI."
             )
         sentences = readers.read(self.corpus, self.columns)
-        return prepare(sentences, self.out / "corpus", self.recipe.max_sentences)
+        exclusion = readers.read_exclusion([self.data])
+        return prepare(sentences, self.out / "corpus", self.recipe.max_sentences, exclusion)
 
     def _cells(self, row: Row, backbone: Backbone) -> Iterator[Cell]:
         """The cells of a row, one per seed if it is trained."""
