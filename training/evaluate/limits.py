@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from model_store import LatteMixError
 from training.evaluate.evaluation import Evaluation
-from training.evaluate.report import MEAN_POOLING, MIXTURE, SERVED, Method
+from training.evaluate.report import MEAN_POOLING, MIXTURE, POOLING, SERVED, Method
 from training.evaluate.sets import Pairs
 from training.evaluate.statistics import Scores
 from training.evaluate.tables import Record, Table
 
 TRIPLES = Path(__file__).with_name("limits.csv")
 
+_POOLINGS = {MEAN_POOLING, (POOLING, "weighted mean")}
 _TIE = 1e-6  # scores that differ by less are equal up to rounding
 _ALL = "all"
 
@@ -129,7 +130,8 @@ class LimitsReport:
 def measure_limits(evaluation: Evaluation, triples: Sequence[Triple]) -> LimitsReport:
     """Score triples by mean pooling and by every metric of a model or head.
 
-    A model is scored as served; of several heads, only the first is scored.
+    Token weights, if the head has any, are applied to mean pooling too. A model is scored as
+    served; of several heads, only the first is scored.
     """
     sentences = [triple.sentence for triple in triples]
     others = [*(t.changed for t in triples), *(t.paraphrase for t in triples)]
@@ -138,6 +140,6 @@ def measure_limits(evaluation: Evaluation, triples: Sequence[Triple]) -> LimitsR
     aggregation = SERVED if evaluation.model else MIXTURE
     scores = {}
     for method, sets in report.scores.items():
-        if method == MEAN_POOLING or method[0] == aggregation:
+        if method in _POOLINGS or method[0] == aggregation:
             scores[method] = ScoredTriples(*np.split(sets[pairs.name][0], 2))
     return LimitsReport(triples, scores, report.left_out)
