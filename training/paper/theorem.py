@@ -117,14 +117,15 @@ def _draw_mixtures(axis: Axes) -> None:
 
 
 def _draw_curves(axis: Axes) -> None:
-    axis.axhline(mean_pooling_cosine(), color="k", linestyle=":", label="mean pooling, cosine")
+    axis.axhline(mean_pooling_cosine(), color="k", linestyle=":", label="mean pooling (cosine)")
     for (name, encoder), style in zip(ENCODERS.items(), ("-", "--"), strict=True):
         scores = [encoder.score("js", temperature) for temperature in TEMPERATURES]
-        axis.plot(TEMPERATURES, scores, style, color="tab:green", label=f"mixture, {name}, js")
+        axis.plot(TEMPERATURES, scores, style, color="tab:green", label=f"mixture (js), {name}")
     axis.set_xscale("log")
     axis.set_xlabel("temperature")
-    axis.set_ylim(0, 1.05)
-    axis.legend(loc="center right", fontsize="small")
+    axis.set_ylim(0, 1.4)  # leave space for the legend
+    axis.set_yticks(np.linspace(0, 1, 6))
+    axis.legend(loc="upper left", fontsize="small")
 
 
 if __name__ == "__main__":
