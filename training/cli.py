@@ -244,6 +244,38 @@ def evaluate(
 
 
 @cli.command()
+def limits(
+    model: Annotated[
+        str | None, Option(help="Model to measure as served: `name` or `name:precision`.")
+    ] = None,
+    head: Annotated[
+        Path | None, Option(help="Directory of a head; default without a model: the default's.")
+    ] = None,
+    backbone: HeadBackboneOption = None,
+    data: Annotated[
+        Path | None, Option(help="CSV of kind, sentence, changed, paraphrase; default: ours.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="Directory for the report.")] = None,
+    store: StoreOption = None,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
+) -> None:
+    """Compare role swaps, negations and changed numbers with paraphrases."""
+    from training.evaluate import tables
+    from training.evaluate.evaluation import Evaluation
+    from training.evaluate.limits import TRIPLES, measure_limits, read_triples
+
+    triples = read_triples(data or TRIPLES)
+    artifact = _served_artifact(model, store) if model else None
+    heads = [head] if head else []
+    evaluation = Evaluation((), (), VectorCache(cache, cache_gb), heads, artifact, backbone)
+    report = measure_limits(evaluation, triples)
+    tables.show(report)
+    if out:
+        tables.write(report, out)
+
+
+@cli.command()
 def words(
     data: Annotated[Path, Option(help="Folder of benchmarks with a `words` folder.")],
     backbone: BackboneOption = DEFAULT_BACKBONE,

@@ -20,7 +20,7 @@ from training.cache import VectorCache
 from training.corpus import prepare
 from training.evaluate.report import MIXTURE, SERVED, Report
 from training.evaluate.scorers import BackboneScorer, Scorer, ServedScorer, evaluate
-from training.evaluate.sets import read_sets
+from training.evaluate.sets import Pairs, read_sets
 
 MAX_TOKENS = 256  # for backbones without a head
 
@@ -46,11 +46,11 @@ class Evaluation:
     corpus: Sequence[Path] = ()  # training corpus of the heads, to centre the controls
     columns: Sequence[str] = ()
 
-    def run(self) -> Report:
-        """Read the sets, score their pairs and report."""
+    def run(self, sets: Sequence[Pairs] = ()) -> Report:
+        """Score the pairs of the sets and report; `sets` replaces those in `data`."""
         heads = [Head.load(directory) for directory in self.head_directories]
         self._check(heads)
-        sets, left_out = read_sets(self.data, self.sets)
+        sets, left_out = (sets, []) if sets else read_sets(self.data, self.sets)
         scorers: list[Scorer] = []
         recommended: list[str] = [head.spec.recommended_metric for head in heads[:1]]
         with ExitStack() as stack:
