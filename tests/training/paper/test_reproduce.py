@@ -2,11 +2,13 @@ import csv
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model_store import LatteMixError
+from tests.tiny import SENTENCES
 from tests.training.evaluate.conftest import write_benchmarks
 from training import cli
 from training.cache import VectorCache
@@ -24,6 +26,14 @@ def data(tmp_path: Path) -> Path:
 
 
 Reproduce = Callable[..., Reproduction]
+
+
+@pytest.fixture
+def corpus(data: Path) -> Path:
+    """Sentences to train on; the evaluation sentences among them are dropped."""
+    path = data.parent / "corpus.txt"
+    path.write_text("\n".join([*SENTENCES, *(f"{text} again" for text in SENTENCES)]))
+    return path
 
 
 @pytest.fixture
@@ -54,8 +64,8 @@ def test_compares_with_the_paper(
 ) -> None:
     reproduction = reproduce("vae", BERT_Base=backbone)
     comparison = reproduction.run(silence)
-    (table,) = comparison.tables()
-    assert table.columns == ["sick-r", "stsb", "average"]
+    table, controls = comparison.tables()
+    assert table.columns == controls.columns == ["sick-r", "stsb", "average"]
     assert len(table.rows) == 10 + 1  # and the agreement of their order
     rows = {row[0]: row[1:] for row in table.rows}
     pooled = rows[f"BERT-Base + Mean + Cosine ({backbone.name})"]
@@ -63,6 +73,9 @@ def test_compares_with_the_paper(
     assert all(cell.count("±") == 0 for cell in pooled)
     assert trained[1].count("±") == 1
     assert trained[1].endswith(" / 45.22")
+    control_rows = [row[0] for row in controls.rows]
+    assert control_rows[0] == "BERT-Base + Centred mean + Cosine"
+    assert "Latte-Mix (2-layer) + Cosine, untrained encoder" in control_rows
     by_hand = Evaluation([data], ["stsb"], cache, backbone=str(backbone)).run()
     (expected,) = by_hand.values(("pooling", "mean"), "stsb")
     assert float(pooled[1].split(" / ")[0]) == pytest.approx(expected, abs=0.1)  # 16 tokens or 32
@@ -111,7 +124,8 @@ def test_resumes_an_interrupted_run(
     with pytest.raises(KeyboardInterrupt):
         reproduction.run(silence)
     comparison = reproduction.run(silence)
-    assert len(done) == 9 * 2 * 2 + 1  # each head on each of two sets, and the one interrupted
+    # Each head and its control on each of two sets, and the one interrupted.
+    assert len(done) == 9 * 2 * 2 * 2 + 1
     assert len(comparison.values) == 10 * 2
 
 
@@ -221,3 +235,18 @@ def test_rejects_a_backbone_without_name_or_source(
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert "--backbone takes NAME=SOURCE" in str(stopped.value.code)
+
+
+def test_drops_evaluation_sentences_and_says_so(
+    reproduce: Reproduce, corpus: Path, backbone: Path
+) -> None:
+    messages: list[str] = []
+    reproduce("vae", seeds=1, BERT_Base=backbone).run(messages.append)
+    assert messages[1] == f"Evaluation sentences dropped from the corpus: {len(SENTENCES)}."
+
+
+def test_computes_the_requested_sets(reproduce: Reproduce, backbone: Path) -> None:
+    reproduction = replace(reproduce("vae", seeds=1, BERT_Base=backbone), sets=["stsb"])
+    assert reproduction.run(silence).sets == ["stsb"]
+    with pytest.raises(LatteMixError, match="has no set 'sts12': choose among sick-r, stsb"):
+        replace(reproduction, sets=["sts12"])
