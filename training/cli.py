@@ -21,7 +21,7 @@ from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
 from training.output import resume_command, saved_step
 from training.readers import check as check_corpus
-from training.readers import read_exclusion
+from training.readers import read, read_exclusion
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe, parse_settings
 
 cli = typer.Typer(
@@ -201,6 +201,10 @@ def evaluate(
         bool, Option("--controls", help="Also measure randomly initialised encoders.")
     ] = False,
     corpus: Annotated[list[Path] | None, Option(help="Corpus to centre controls with.")] = None,
+    exclude: Annotated[
+        list[Path] | None,
+        Option(help="Folder or file of sentences; pairs with one of them are left out."),
+    ] = None,
     column: ColumnOption = None,
     out: Annotated[
         Path | None, Option(help="Directory for the report: Markdown, JSON, CSV, plots.")
@@ -228,6 +232,7 @@ def evaluate(
         controls,
         corpus or (),
         column or (),
+        read_exclusion(exclude or (), column or ()),
     )
     if record and not evaluation.head_directories:
         raise LatteMixError("--record stores scores in a head: name it with --head.")
@@ -270,6 +275,32 @@ def limits(
     heads = [head] if head else []
     evaluation = Evaluation((), (), VectorCache(cache, cache_gb), heads, artifact, backbone)
     report = measure_limits(evaluation, triples)
+    tables.show(report)
+    if out:
+        tables.write(report, out)
+
+
+@cli.command()
+def overlap(
+    corpus: CorpusOption,
+    data: Annotated[
+        list[Path], Option(help="Folder of benchmarks, TSV of score, a, b, or `hub`; repeatable.")
+    ],
+    sets: Annotated[
+        str, Option(help="Sets of the folder or the hub, comma-separated.")
+    ] = DEFAULT_SETS,
+    column: ColumnOption = None,
+    out: Annotated[Path | None, Option(help="Directory for the report.")] = None,
+) -> None:
+    """Count the evaluation sentences that a corpus contains."""
+    check_corpus(corpus, column or ())
+    from training.evaluate import tables
+    from training.evaluate.overlap import Overlap
+    from training.evaluate.sets import read_sets
+    from training.exclusion import Exclusion
+
+    pairs, left_out = read_sets(data, sets.split(","))
+    report = Overlap(pairs, Exclusion(read(corpus, column or ())), left_out)
     tables.show(report)
     if out:
         tables.write(report, out)

@@ -18,9 +18,11 @@ from training import readers
 from training.backbones import Backbone, load
 from training.cache import VectorCache
 from training.corpus import prepare
+from training.evaluate.overlap import without
 from training.evaluate.report import MIXTURE, SERVED, Report
 from training.evaluate.scorers import BackboneScorer, Scorer, ServedScorer, evaluate
 from training.evaluate.sets import Pairs, read_sets
+from training.exclusion import Exclusion
 
 MAX_TOKENS = 256  # for backbones without a head
 
@@ -45,12 +47,15 @@ class Evaluation:
     controls: bool = False
     corpus: Sequence[Path] = ()  # training corpus of the heads, to centre the controls
     columns: Sequence[str] = ()
+    exclusion: Exclusion | None = None  # pairs with one of these sentences are left out
 
     def run(self, sets: Sequence[Pairs] = ()) -> Report:
         """Score the pairs of the sets and report; `sets` replaces those in `data`."""
         heads = [Head.load(directory) for directory in self.head_directories]
         self._check(heads)
         sets, left_out = (sets, []) if sets else read_sets(self.data, self.sets)
+        if self.exclusion is not None:
+            sets = [without(pairs, self.exclusion, left_out) for pairs in sets]
         scorers: list[Scorer] = []
         recommended: list[str] = [head.spec.recommended_metric for head in heads[:1]]
         with ExitStack() as stack:
