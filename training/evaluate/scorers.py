@@ -149,4 +149,6 @@ class DevScore:
         if metric == "centred" and is_categorical and "centre" not in head.tensors:
             head = Head(head.spec, {**head.tensors, "centre": head.centre_of(self._sample)})
         scores = head_scores(head, self._tokens, self._left, self._right)
-        return spearman(scores[metric] if is_categorical else scores.popitem()[1], self._gold)
+        return spearman(
+            scores[metric] if is_categorical else next(iter(scores.values())), self._gold
+        )

@@ -50,7 +50,11 @@ def head_scores(head: Head, tokens: TokenVectors, left: Index, right: Index) -> 
     coded = TokenVectors(codes.reshape(len(codes), -1), tokens.ids, tokens.lengths)
     if head.spec.model == "autoencoder":
         return {"cosine": _cosine(_means(coded, head.weights(tokens)), left, right)}
-    return {"l2": gaussian_mixture_l2([*coded], left, right)}
+    by_token = [*coded]
+    return {
+        "l2": gaussian_mixture_l2(by_token, left, right),
+        "joint l2": gaussian_mixture_l2(by_token, left, right, joint=True),
+    }
 
 
 def mixture_scores(
@@ -121,29 +125,38 @@ def _cosine(vectors: Floats, left: Index, right: Index) -> Scores:
     return scores
 
 
-def gaussian_mixture_l2(codes: list[Floats], left: Index, right: Index) -> Scores:
+def gaussian_mixture_l2(
+    codes: list[Floats], left: Index, right: Index, joint: bool = False
+) -> Scores:
     """Minus the L2 distance between two sentences' densities under a Normal VAE, closed form.
 
-    A token's code [2L] holds the mean and log variance of each latent dim; a sentence's density in
-    a dim is the average of its tokens'. The squared distances are averaged over the dims: the
-    joint density of all dims underflows.
+    A token's code [2L] holds the mean and log variance of each latent dim; a sentence's density is
+    the average of its tokens'. The paper does not say whether it compares the densities of each dim
+    or of all dims together:
+
+    - default: squared distances of the L one-dimensional densities, averaged. It scores higher.
+    - `joint`: the distance of the L-dimensional densities. A density's norm falls with every factor
+      of its variances, so the sharpest sentences dominate the distance.
     """
     means = [code.reshape(len(code), -1, 2)[..., 0] for code in codes]  # [T, L] each
-    variances = [np.exp(code.reshape(len(code), -1, 2)[..., 1]) for code in codes]
+    variances = [np.exp(code.reshape(len(code), -1, 2)[..., 1], dtype=np.float64) for code in codes]
 
-    def overlap(i: int, j: int) -> Floats:
-        """The integral of the product of two densities, per dim: [L]."""
+    def overlap(i: int, j: int) -> NDArray[np.float64]:
+        """The integral of the product of two densities: [L], or [1] if joint."""
         if not len(means[i]) or not len(means[j]):
-            return np.full(codes[i].shape[1] // 2, np.nan, np.float32)
+            return np.full(1 if joint else codes[i].shape[1] // 2, np.nan)
         variance = variances[i][:, None] + variances[j]  # [T, T', L]
         distance = means[i][:, None] - means[j]
-        density = np.exp(-(distance**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-        return density.mean(axis=(0, 1))
+        log_density = -(distance**2) / (2 * variance) - np.log(2 * np.pi * variance) / 2
+        if joint:
+            log_density = log_density.sum(axis=-1, keepdims=True)
+        density: NDArray[np.float64] = np.exp(log_density).mean(axis=(0, 1))
+        return density
 
     own = np.stack([overlap(i, i) for i in range(len(codes))])  # [S, L]
     shared = np.stack([overlap(i, j) for i, j in zip(left, right, strict=True)])  # [N, L]
     squared = (own[left] + own[right] - 2 * shared).clip(min=0).mean(axis=1)
-    return fill_missing(-np.sqrt(squared, dtype=np.float64))
+    return fill_missing(-np.sqrt(squared))
 
 
 def random_control(head: Head, seed: int = 0, learned_weights: bool = True) -> Head:

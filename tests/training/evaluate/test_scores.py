@@ -26,6 +26,22 @@ def test_gaussian_mixture_l2_equals_numerical_integration() -> None:
     assert scores.gaussian_mixture_l2(codes, FIRST, FIRST) == pytest.approx(0)
 
 
+def test_joint_gaussian_mixture_l2_equals_numerical_integration() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 2, 2)), rng.normal(size=(4, 2, 2))  # [T, L, (mean, log variance)]
+    x = np.linspace(-20, 20, 1001)
+
+    def density(codes: np.ndarray) -> np.ndarray:
+        """The density over both dims: [1001, 1001]."""
+        by_dim = [[norm.pdf(x, m, np.exp(v / 2)) for m, v in token] for token in codes]
+        return np.mean([np.outer(first, second) for first, second in by_dim], axis=0)
+
+    squared = ((density(a) - density(b)) ** 2).sum() * (x[1] - x[0]) ** 2
+    codes = [a.reshape(3, -1), b.reshape(4, -1)]
+    distance = scores.gaussian_mixture_l2(codes, FIRST, SECOND, joint=True)
+    assert distance == pytest.approx(-np.sqrt(squared), rel=1e-5)
+
+
 def test_poolings_match_direct_computation(head: Head) -> None:
     vectors = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     tokens = TokenVectors(vectors, np.zeros(5, np.int32), np.array([2, 3], np.int32))
