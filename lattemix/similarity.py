@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model_store import LatteMixError, Metric
 
 Mixtures = NDArray[np.float32]  # [N, L, C]: N sentences, L distributions over C classes
-Centre = NDArray[np.float32]  # [L, C]: the mean of sqrt(mixture) over the training sentences
+Centre = NDArray[np.float32]  # [L, C], subtracted from sqrt(mixture) by `centred`
 Vectors = NDArray[np.floating[Any]]  # [N, D]
 Scores = NDArray[np.float64]  # [N]
 Float = TypeVar("Float", np.float32, np.float64)

@@ -184,7 +184,7 @@ class Artifact:
 
     @property
     def centre(self) -> Path | None:
-        """The path of `centre.npy`, the mean of sqrt(mixture) over training sentences, if any."""
+        """The path of `centre.npy`, which `centred` subtracts from sqrt(mixture), if any."""
         return self.path / CENTRE if CENTRE in self.manifest.files else None
 
     @property
