@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone
-from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS
+from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS, weight_files
 from lattemix.tokenization import Tokenizer
 from model_store import LatteMixError
 from model_store.manifest import TOKENIZER
@@ -174,7 +175,10 @@ def _write(encoder: Any, checkpoint: Checkpoint, directory: Path) -> None:
     Parameters that are neither trained nor in the source are left out: transformers adds a random
     pooler to a BERT that has none.
     """
-    source = {name.removeprefix(f"{encoder.base_model_prefix}.") for name in checkpoint.tensors()}
+    source = set()
+    for file in weight_files(checkpoint.directory):
+        with safe_open(file, framework="pt") as tensors:
+            source |= {n.removeprefix(f"{encoder.base_model_prefix}.") for n in tensors.keys()}  # noqa: SIM118
     weights = {
         name: parameter.detach().cpu().contiguous()
         for name, parameter in encoder.named_parameters()

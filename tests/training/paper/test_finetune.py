@@ -1,11 +1,14 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone
+from lattemix.build.backbones.checkpoint import SAFETENSORS
 from model_store import LatteMixError
 from model_store.manifest import TOKENIZER
 from tests.tiny import SENTENCES, write_static
@@ -72,6 +75,17 @@ def test_writes_a_backbone_with_the_tensors_of_its_source(
         vectors = load(result, 16).encode(SENTENCES).vectors
     assert np.isfinite(vectors).all()
     assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_accepts_a_bfloat16_backbone_with_a_task_head(
+    backbone: Path, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(backbone, source)
+    weights = {f"bert.{n}": torch.tensor(w).bfloat16() for n, w in checkpoint.tensors().items()}
+    save_file({**weights, "head.bias": torch.ones(2)}, source / SAFETENSORS, {"format": "pt"})
+    finetune(str(source), CORPUS, out, Settings(), notify=silent)
+    assert Checkpoint.read(out).tensors().keys() == checkpoint.tensors().keys()
 
 
 def test_result_depends_on_the_seed_alone(backbone: Path, tmp_path: Path) -> None:
