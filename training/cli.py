@@ -20,6 +20,7 @@ from training.evaluate.sets import TEST_SETS
 from training.evaluate.sets import read_file as read_pairs
 from training.interrupt import Interrupted, interruptible
 from training.output import resume_command, saved_step
+from training.paper.nli import NliCorpus
 from training.readers import check as check_corpus
 from training.readers import read, read_exclusion
 from training.recipe import DEFAULT_RECIPE, RECIPES, Recipe, parse_settings
@@ -384,6 +385,36 @@ def paper_backbone(
 
     carrier = write_backbone(name, out, wordnet)
     _notify(f"Wrote {name} to {out}. {carrier.notice}")
+
+
+@cli.command()
+def finetune(
+    corpus: Annotated[Path, Option(help="SNLI as .jsonl or .jsonl.gz.")],
+    backbone: Annotated[str, Option(help="Transformer: pinned name, directory or hub id.")],
+    out: Annotated[Path, Option(help="Directory to write the backbone to.")],
+    epochs: Annotated[int, Option(min=1, help="Passes over the corpus.")] = 1,
+    batch: Annotated[int, Option(min=1, help="Pairs per step.")] = 16,
+    learning_rate: Annotated[float, Option(min=0, help="Peak learning rate.")] = 2e-5,
+    seed: Annotated[int, Option(min=0, help="Seed of order, dropout and classifier.")] = 0,
+    max_pairs: Annotated[
+        int | None, Option(min=1, help="Labelled pairs to read; default: all.")
+    ] = None,
+    held_out: Annotated[
+        int, Option(min=0, help="Pairs at the end to measure accuracy on instead of training.")
+    ] = 0,
+    exclude: Annotated[
+        list[Path] | None,
+        Option(help="Folder of benchmarks, or file; pairs with their sentences are dropped."),
+    ] = None,
+) -> None:
+    """Finetune a backbone on labelled pairs by Sentence-BERT's recipe, for reproduce --backbone."""
+    pairs = NliCorpus.read(corpus, read_exclusion(exclude or ()), max_pairs)
+    _notify(str(pairs))
+    from training.paper.finetune import Settings, finetune
+
+    settings = Settings(epochs, batch, learning_rate, seed)
+    finetune(backbone, pairs, out, settings, held_out, _notify)
+    _notify(f"Wrote the backbone to {out}.")
 
 
 @contextmanager

@@ -57,6 +57,26 @@ def exclusive(out: Path) -> Iterator[None]:
             _remove_empty(created)
 
 
+@contextmanager
+def new_directory(out: Path) -> Iterator[Path]:
+    """Yield a directory to write to; it becomes `out`, which must be missing or empty, at the end.
+
+    After an exception `out` is unchanged.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise LatteMixError(f"{out} is not an empty directory: remove it or pass another --out.")
+    partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+    created = [path for path in (partial, *out.parents) if not path.exists()]
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        _remove_empty(created)
+
+
 def _remove_empty(directories: list[Path]) -> None:
     """Remove directories, innermost first, up to the first that is not empty."""
     for directory in directories:

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
@@ -31,13 +32,29 @@ def read(paths: Sequence[Path], columns: Sequence[str] = ()) -> Iterator[str]:
     """
     for path in paths:
         suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-        try:
+        with _named_errors(path):
             yield from _READERS.get(suffix, _read_text)(path, columns)
-        except (OSError, EOFError) as error:  # EOFError: a truncated .gz
-            reason = getattr(error, "strerror", None) or error
-            raise CorpusError(f"Cannot read the corpus {path}: {reason}.") from error
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"The corpus {path} is not UTF-8 text: {error}.") from error
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a `.jsonl` or `.jsonl.gz` file, each with its line number."""
+    with _named_errors(path), _open(path) as lines:
+        for number, record in _parse_json_lines(lines, path):
+            if not isinstance(record, dict):
+                raise CorpusError(f"{path}, line {number:,} is not an object.")
+            yield number, record
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Raise CorpusError with the file's name if it cannot be read or is not UTF-8."""
+    try:
+        yield
+    except (OSError, EOFError) as error:  # EOFError: a truncated .gz
+        reason = getattr(error, "strerror", None) or error
+        raise CorpusError(f"Cannot read the corpus {path}: {reason}.") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"The corpus {path} is not UTF-8 text: {error}.") from error
 
 
 def check(paths: Sequence[Path], columns: Sequence[str] = ()) -> None:
@@ -133,23 +150,29 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[str]:
 
 def read_json_lines(lines: Iterable[str], path: Path, columns: Sequence[str]) -> Iterator[str]:
     """Yield the sentences of JSON lines; `path` names them in errors."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise CorpusError(f"{path}, line {number:,} is not valid JSON: {error}.") from error
+    for number, record in _parse_json_lines(lines, path):
         if isinstance(record, dict):
             values = [record[column] for column in _select(path, list(record), columns)]
         elif isinstance(record, str):
             values = [record]
         else:
             raise CorpusError(f"{path}, line {number:,} is neither a string nor an object.")
-        yield from (_as_text(value, path, number) for value in values)
+        yield from (as_text(value, path, number) for value in values)
 
 
-def _as_text(value: Any, path: Path, number: int) -> str:
+def _parse_json_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the value of each line that is not blank, with its line number."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except ValueError as error:
+            raise CorpusError(f"{path}, line {number:,} is not valid JSON: {error}.") from error
+
+
+def as_text(value: Any, path: Path, number: int) -> str:
+    """Return a JSON value as text; `path` and the line `number` name it in errors."""
     try:
         return str(value or "").encode().decode()
     except UnicodeEncodeError:  # JSON can escape half of a surrogate pair

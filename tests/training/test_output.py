@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from model_store import LatteMixError
-from training.output import exclusive, export_commands, resume_command
+from training.output import exclusive, export_commands, new_directory, resume_command
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +98,22 @@ def test_exclusive_rejects_a_file_and_a_directory_that_cannot_be_created(tmp_pat
     inside = file / "heads" / "mine"
     with pytest.raises(LatteMixError, match=f"--out {inside} cannot be written"), exclusive(inside):
         pass
+
+
+def test_new_directory_is_complete_or_absent(tmp_path: Path) -> None:
+    out = tmp_path / "backbones" / "mine"
+    with pytest.raises(FileExistsError), new_directory(out) as directory:
+        directory.mkdir()
+    assert not out.parent.exists()
+    with new_directory(out) as directory:
+        (directory / "config.json").touch()
+        assert not out.exists()
+    assert [path.name for path in out.parent.iterdir()] == ["mine"]
+    assert [path.name for path in out.iterdir()] == ["config.json"]
+
+
+def test_new_directory_rejects_one_that_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(LatteMixError, match="not an empty directory"), new_directory(tmp_path):
+        pass
+    assert (tmp_path / "notes.txt").exists()

@@ -80,7 +80,7 @@ class Transformer:
         vectors = np.empty(shape, np.float32)  # [layers, T, H]
         for batch in batches(lengths.tolist(), _TOKEN_BUDGET[self.device.type]):
             with nullcontext() if exact else autocast(self.device):
-                states = self._run([tokens[i].ids for i in batch])
+                states = self.hidden_states([tokens[i].ids for i in batch])
             for output, layer in zip(vectors, layers, strict=True):
                 padded = states[layer].float().cpu().numpy()  # [B, S, H]
                 for index, sentence in zip(batch, padded, strict=True):
@@ -92,8 +92,8 @@ class Transformer:
         truncated = sum(text.truncated for text in tokens)
         return [TokenVectors(layer, ids, lengths, truncated) for layer in vectors]
 
-    def _run(self, batch: list[list[int]]) -> tuple[Tensor, ...]:
-        """The hidden states of every layer, [B, S, H] each."""
+    def hidden_states(self, batch: Sequence[list[int]]) -> tuple[Tensor, ...]:
+        """The hidden states of every layer for a batch of token ids, [B, S, H] each."""
         ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)  # [B, S]
         mask = torch.zeros_like(ids)
         for row, tokens in enumerate(batch):

@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 
 from lattemix.build.backbones import BackboneError, open_backbone, packages
+from model_store import LatteMixError
 from training import cli
 from training.paper import carriers
 from training.paper.carriers import CARRIERS, Carrier, write_backbone
@@ -69,7 +70,7 @@ def test_keeps_what_is_in_the_directory(glove: Carrier, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(BackboneError, match="not an empty directory"):
+    with pytest.raises(LatteMixError, match="not an empty directory"):
         write_backbone("glove-840b", out, tmp_path)
     assert (out / "notes.txt").read_text() == "mine"
 

