@@ -23,9 +23,9 @@ def test_help_lists_every_setting_with_its_default(
     assert run("train", "--help") == 0
     output = capsys.readouterr().out
     for line in (
-        "latent_dims=128: L, the number of latent variables.",
-        "learning_rate=0.005: Peak learning rate.",
-        "steps=1000: Training steps; or set epochs.",
+        "latent_dims=100: L, the number of latent variables.",
+        "learning_rate=0.0005: Peak learning rate.",
+        "steps=1024: Training steps; or set epochs.",
         "epochs: Passes over the corpus; or set steps.",
         "beta_schedule=linear: Schedule of the KL weight: from 0 to 1, or constant at 1. "
         "Choices: linear, cyclical, constant.",
