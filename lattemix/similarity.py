@@ -45,7 +45,7 @@ def similarity(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None =
     - cosine: of the flattened mixtures, in [0, 1], since probabilities are not negative.
     - bhattacharyya: sum of sqrt(p q), averaged over the latent dims, in [0, 1].
     - centred: cosine of sqrt(mixture) - centre, in [-1, 1], near 0 for unrelated sentences. The
-      centre is common to all sentences and so does not distinguish them.
+      centre is what all sentences have in common, or the uniform distribution's.
     - l2: minus the Euclidean distance of the flattened mixtures, in [-sqrt(2L), 0].
     - js: 1 - Jensen-Shannon divergence in bits, averaged over the latent dims, in [0, 1].
     """
