@@ -105,8 +105,8 @@ class Recipe(BaseModel):
         settings = (self.model, self.objective, self.encoder_layers)
         if self.encoder == "orthogonal" and settings != ("categorical", "elbo", 1):
             raise ValueError(
-                "an orthogonal encoder needs model 'categorical', objective 'elbo' and "
-                "encoder_layers 1"
+                "encoder 'orthogonal' needs model 'categorical', objective 'elbo' and "
+                "encoder_layers 1: set encoder to 'free' for others"
             )
         return self
 

@@ -188,7 +188,7 @@ def test_resuming_with_another_setting_is_rejected(
 ) -> None:
     arguments, _ = stopped
     message = str(run(*arguments, *settings(learning_rate=0.5)))
-    assert "settings: learning_rate (then 0.005, now 0.5)" in message
+    assert "settings: learning_rate (then 0.0005, now 0.5)" in message
 
 
 def test_resuming_with_another_exclusion_is_rejected(

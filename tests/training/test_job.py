@@ -84,8 +84,9 @@ def test_dev_and_tensorboard_do_not_change_the_head(
         ({}, "centred"),
         ({"metric": "js"}, "js"),
         ({"token_weighting": "sif"}, "centred"),
-        ({"model": "normal"}, "l2"),
-        ({"model": "autoencoder"}, "cosine"),
+        ({"encoder": "free"}, "centred"),
+        ({"encoder": "free", "model": "normal"}, "l2"),
+        ({"encoder": "free", "model": "autoencoder"}, "cosine"),
     ],
 )
 def test_last_dev_score_equals_the_evaluation_of_the_head(
@@ -109,7 +110,12 @@ def test_warns_when_the_latent_has_collapsed(
 ) -> None:
     # Without free bits, 32 latent dims cost more KL than they save in reconstruction.
     changes = settings(
-        latent_dims=32, normalisation="centre", free_bits=0, beta_schedule="constant"
+        encoder="free",
+        latent_dims=32,
+        learning_rate=5e-3,
+        normalisation="centre",
+        free_bits=0,
+        beta_schedule="constant",
     )
     assert run(*arguments, "--out", tmp_path / "out", "--steps", 150, *changes) == 0
     output = capsys.readouterr().err
@@ -236,7 +242,7 @@ def test_says_when_a_head_cannot_be_served(
     tmp_path: Path,
 ) -> None:
     arguments += ["--steps", "2"]
-    assert run(*arguments, "--out", tmp_path / "a", *settings(model="normal")) == 0
+    assert run(*arguments, "--out", tmp_path / "a", *settings(encoder="free", model="normal")) == 0
     assert "lattemix-train export" not in capsys.readouterr().err
     monkeypatch.setattr("lattemix.build.network.FAMILIES", {})
     assert run(*arguments, "--out", tmp_path / "b") == 0

@@ -115,7 +115,7 @@ def test_init_writes_a_head_that_can_be_exported(
     ("changes", "message"),
     [
         ({"latent_dims": 2}, "latent_dims x .classes - 1. of at least 16; 2 x 4 is less"),
-        ({"encoder_layers": 2}, "an orthogonal encoder needs model 'categorical'"),
+        ({"encoder_layers": 2}, "encoder 'orthogonal' needs model 'categorical'"),
     ],
 )
 def test_rejects_shapes_that_cannot_be_orthogonal(

@@ -150,6 +150,7 @@ def test_taught_job_makes_a_head_that_is_served(
 ) -> None:
     out = tmp_path / "taught"
     taught = settings(
+        encoder="free",
         objective="taught",
         teacher=backbone,
         template="{token}",
