@@ -134,9 +134,11 @@ def gaussian_mixture_l2(
     the average of its tokens'. The paper does not say whether it compares the densities of each dim
     or of all dims together:
 
-    - default: squared distances of the L one-dimensional densities, averaged. It scores higher.
-    - `joint`: the distance of the L-dimensional densities. A density's norm falls with every factor
-      of its variances, so the sharpest sentences dominate the distance.
+    - default: squared distances of the L one-dimensional densities, averaged.
+    - `joint`: the distance of the L-dimensional densities. Their norms differ by the product of L
+      factors, so the sharpest sentence dominates the distance.
+
+    Neither always agrees better with human scores (docs/reproduction.md).
     """
     means = [code.reshape(len(code), -1, 2)[..., 0] for code in codes]  # [T, L] each
     variances = [np.exp(code.reshape(len(code), -1, 2)[..., 1], dtype=np.float64) for code in codes]
