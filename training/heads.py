@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lattemix.build.backbones import BackboneError
 from lattemix.build.head import Floats, Head, HeadSpec, normalise, rounded
+from model_store import LatteMixError
 from training import weighting
 from training.backbones import Backbone
 from training.checkpoint import TrainingCheckpoint
@@ -54,8 +55,8 @@ def make_head(
     if not len(sample.vectors):
         raise BackboneError(f"No word of the corpus is in the vocabulary of {checkpoint.name}.")
     mean = sample.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    sif = recipe.token_weighting == "sif"
-    fixed = {"mean": mean, **weighting.id_weights(checkpoint, corpus, sif, recipe.max_tokens)}
+    sif = corpus if recipe.token_weighting == "sif" else None
+    fixed = {"mean": mean, **weighting.id_weights(checkpoint, sif, recipe.max_tokens)}
     spec = _spec(backbone, recipe, about_corpus)
 
     def head_of(vae: TokenVAE) -> Head:
@@ -88,10 +89,17 @@ def make_head(
 
 def untrained_head(backbone: Backbone, recipe: Recipe) -> Head:
     """A head with an orthogonal encoder as initialised, which needs no corpus."""
+    needs_corpus = recipe.token_weighting != "uniform" or recipe.normalisation.startswith("centre")
+    if needs_corpus or recipe.encoder != "orthogonal":
+        raise LatteMixError(
+            "A head without a corpus needs encoder 'orthogonal', token_weighting 'uniform' and "
+            "normalisation 'equal-norm' or 'none': use `lattemix-train train` for others."
+        )
     torch.manual_seed(recipe.seed)
-    encoder = _learned_tensors(CategoricalVAE(backbone.hidden_size, recipe))
     mean = np.zeros(backbone.hidden_size, np.float32)
-    head = Head(_spec(backbone, recipe, "none"), {"mean": mean, **encoder})
+    weights = weighting.id_weights(backbone.checkpoint, None, recipe.max_tokens)
+    encoder = _learned_tensors(CategoricalVAE(backbone.hidden_size, recipe))
+    head = Head(_spec(backbone, recipe, "none"), {"mean": mean, **weights, **encoder})
     return _with_probes(head, backbone)
 
 

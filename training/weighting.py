@@ -27,15 +27,15 @@ WIDTH = 32
 Tensors = dict[str, NDArray[Any]]
 
 
-def id_weights(checkpoint: Checkpoint, corpus: Corpus, sif: bool, max_tokens: int) -> Tensors:
+def id_weights(checkpoint: Checkpoint, sif: Corpus | None, max_tokens: int) -> Tensors:
     """Weights by token id, as a head stores them; empty if all tokens weigh 1.
 
-    `sif` is smooth inverse frequency: a / (a + p) for a token with relative frequency p. The
-    backbone's ignored tokens weigh 0.
+    With a corpus, `sif` is smooth inverse frequency: a / (a + p) for a token with relative
+    frequency p. The backbone's ignored tokens weigh 0.
     """
     weights: dict[int, float] = {}
-    if sif:
-        counts = _counts(checkpoint, corpus, max_tokens)
+    if sif is not None:
+        counts = _counts(checkpoint, sif, max_tokens)
         shares = counts / counts.sum()
         weights = {int(i): float(SIF / (SIF + shares[i])) for i in np.flatnonzero(counts)}
     weights |= dict.fromkeys(checkpoint.ignored_ids, 0.0)

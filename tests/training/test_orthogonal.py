@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from lattemix.build.backbones import Checkpoint
 from lattemix.build.head import Head
-from tests.tiny import SENTENCES
+from tests.tiny import SENTENCES, write_static
 from tests.training.conftest import SMALL, Run, fit, settings
 from training.cache import VectorCache
 from training.encoding import EncodedCorpus
@@ -116,15 +117,28 @@ def test_init_writes_a_head_that_can_be_exported(
     [
         ({"latent_dims": 2}, "latent_dims x .classes - 1. of at least 16; 2 x 4 is less"),
         ({"encoder_layers": 2}, "encoder 'orthogonal' needs model 'categorical'"),
+        ({"encoder": "free"}, "A head without a corpus needs encoder 'orthogonal'"),
+        ({"token_weighting": "sif"}, "needs encoder 'orthogonal', token_weighting 'uniform'"),
+        ({"normalisation": "centre"}, "normalisation 'equal-norm' or 'none'"),
     ],
 )
-def test_rejects_shapes_that_cannot_be_orthogonal(
+def test_init_rejects_what_it_cannot_initialise(
     run: Run, backbone: Path, tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     shape = settings(**{"latent_dims": 9, "classes": 5, "max_tokens": 16} | changes)
     error = str(run("init", "--backbone", backbone, "--out", tmp_path / "head", *shape))
     assert re.search(message, error)
     assert not (tmp_path / "head").exists()
+
+
+def test_init_ignores_unknown_words_of_static_vectors(run: Run, tmp_path: Path) -> None:
+    write_static(tmp_path / "words", tmp_path / "other")
+    shape = settings(latent_dims=9, classes=5, max_tokens=16)
+    out = tmp_path / "head"
+    assert run("init", "--backbone", tmp_path / "words", "--out", out, *shape) == 0
+    unknown = Checkpoint.read(tmp_path / "words").ignored_ids
+    assert Head.load(out).tensors["weighted.ids"].tolist() == list(unknown)
+    assert Head.load(out).tensors["weighted.weights"].tolist() == [0]
 
 
 def test_train_rejects_zero_steps(run: Run, arguments: list[str], tmp_path: Path) -> None:
