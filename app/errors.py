@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from app.engine.errors import OverloadedError, UnavailableError
+from app.engine.errors import OverloadedError, UnavailableError, UnknownModelError
 from app.observe.trace import Trace
 from app.schemas.common import LONE_SURROGATE
 from app.schemas.similarity import PAIRS, SOURCE
@@ -52,7 +52,11 @@ ERRORS: dict[ErrorType, ErrorKind] = {
         "The API key is missing or not valid.",
         "The API key is not valid (see LATTEMIX_API_KEYS).",
     ),
-    "NotFound": ErrorKind(404, "The endpoint does not exist."),
+    "NotFound": ErrorKind(
+        404,
+        "The endpoint or the model does not exist.",
+        "There is no model 'large' here: choose default, fast.",
+    ),
     "MethodNotAllowed": ErrorKind(405, "The endpoint does not support the method."),
     "SlowBody": ErrorKind(
         408,
@@ -113,6 +117,7 @@ class ApiError(HTTPException):
 MODEL_ERRORS: tuple[ErrorType, ...] = (
     "Empty",
     "Unauthorized",
+    "NotFound",
     "SlowBody",
     "TooLarge",
     "Validation",
@@ -149,6 +154,7 @@ def install(app: FastAPI) -> None:
         HTTPException,
         RequestValidationError,
         MetricError,
+        UnknownModelError,
         OverloadedError,
         InferenceError,
         UnavailableError,
@@ -194,6 +200,8 @@ def _translate(request: Request, error: Exception) -> ApiError:
             first, *rest = error.errors()
             more = f" (and {len(rest)} more)" if rest else ""
             return ApiError("Validation", f"{_problem_message(first)}{more}.")
+        case UnknownModelError():
+            return ApiError("NotFound", str(error))
         case MetricError():
             return ApiError("Validation", str(error))
         case OverloadedError():

@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.engine import Engine
+from app.engine import Host
 from app.engine.errors import OverloadedError
 from app.errors import ApiError, overloaded, respond
 from app.settings import Settings
@@ -15,9 +15,9 @@ _WRITE_BUFFER = 65_536  # bytes that uvicorn buffers per connection before `send
 class Admission:
     """Admits POST requests, and counts each until its response is sent."""
 
-    def __init__(self, app: ASGIApp, engine: Engine, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, host: Host, settings: Settings) -> None:
         self.app = app
-        self.engine = engine
+        self.host = host
         self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,12 +38,12 @@ class Admission:
             await send(message)
 
         try:
-            with self.engine.admitted(scope["state"]["trace"]):
+            with self.host.admitted(scope["state"]["trace"]):
                 await self.app(scope, self._limited(receive), send_and_wait)
         except OverloadedError as error:
             await respond(overloaded(error), scope)(scope, receive, send)
         except asyncio.CancelledError:
-            if started or not self.engine.draining:
+            if started or not self.host.draining:
                 raise
             message = "The service stopped before this was done: send it again."
             stopped = ApiError("Unhealthy", message, {"Retry-After": "1"})

@@ -21,13 +21,13 @@ def service() -> FastAPI:
 @serve.deployment
 @serve.ingress(service)
 class LatteMix:
-    """A replica: one engine, which batches concurrent requests."""
+    """A replica: its models, which batch concurrent requests."""
 
     app: FastAPI
 
     async def check_health(self) -> None:
         """Raise if the model does not respond; Ray then replaces the replica."""
-        await self.app.state.service.engine.check()
+        await self.app.state.service.models.check()
 
 
 app = LatteMix.bind()  # type: ignore[attr-defined]

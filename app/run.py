@@ -1,5 +1,6 @@
-"""Run the service: bind a port, load the model, serve until a signal."""
+"""Run the service: bind a port, load the models, serve until a signal."""
 
+import asyncio
 import ctypes
 import gc
 import logging
@@ -17,7 +18,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
 
-from app.engine import Engine
+from app.engine import Host, Models
 from app.observe import logs
 from app.server import create_app
 from app.settings import Settings
@@ -76,10 +77,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self._settings = settings
-        self._engine: Engine = app.state.service.engine
+        self._models: Models = app.state.service.models
+        self._host = self._models.host
+        self._reload: asyncio.Task[None] | None = None
         self._drain_end = math.inf
         config = uvicorn.Config(
-            _CloseWhenDraining(app, self._engine),
+            _CloseWhenDraining(app, self._host),
             ws="none",  # uvicorn would log the URL of a WebSocket request, query string included
             proxy_headers=False,  # the service uses neither client address nor scheme
             log_config=None,
@@ -89,24 +92,30 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections, then print example commands."""
+        """Start to accept connections and SIGHUP, then print example commands."""
         await super().startup(sockets)
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             page = "/" if self._settings.playground else "/docs"
             print(_things_to_try(host, port, page), file=sys.stderr, flush=True)
+
+    def reload(self) -> None:
+        """Load replaced models again, in the background."""
+        self._reload = asyncio.get_running_loop().create_task(self._models.reload())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain after a first SIGTERM, else stop; a second SIGINT skips the grace period.
 
         uvicorn's own method would also raise the signal again at the end: exit status not 0.
         """
-        if sig == signal.SIGTERM and not self._engine.draining:
+        if sig == signal.SIGTERM and not self._host.draining:
             self._drain_end = time.monotonic() + self._settings.drain_seconds
         else:
             self.force_exit |= self.should_exit and sig == signal.SIGINT
             self.should_exit = True
-        self._engine.draining = True
+        self._host.draining = True
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop; uvicorn asks ten times a second."""
@@ -118,14 +127,14 @@ class Server(uvicorn.Server):
 class _CloseWhenDraining:
     """Add `connection: close` to responses while the service drains, so that clients reconnect."""
 
-    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+    def __init__(self, app: ASGIApp, host: Host) -> None:
         self._app = app
-        self._engine = engine
+        self._host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_closing(message: Message) -> None:
             # Checked when the response starts: its request may have come before the signal.
-            if message["type"] == "http.response.start" and self._engine.draining:
+            if message["type"] == "http.response.start" and self._host.draining:
                 headers = [*message.get("headers", []), (b"connection", b"close")]
                 message = {**message, "headers": headers}
             await send(message)

@@ -10,7 +10,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 from app import errors
-from app.engine import Engine
+from app.engine import Models
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
@@ -18,40 +18,33 @@ from app.routes import embed, explain, playground, rank, similarity, status
 from app.routes.context import Service
 from app.settings import Settings, load_settings
 from lattemix import __version__
-from lattemix.encoder import Encoder
 
 _DESCRIPTION = """\
 Semantic similarity with latent categorical mixtures. A sentence's mixture is the average of its
 tokens' latent distributions; the similarity of two sentences is the similarity of their mixtures.
 
-Every response has the headers `x-request-id` and `x-total-time` (milliseconds). Responses of the
-model also have `x-tokenization-time`, `x-queue-time`, `x-inference-time`, `x-compute-tokens`
-(tokens computed for this request) and `x-truncated-inputs`.
+Every response has the headers `x-request-id` and `x-total-time` (milliseconds). Responses of a
+model also have `x-model`, `x-fingerprint` (a short hash of its weights), `x-tokenization-time`,
+`x-queue-time`, `x-inference-time`, `x-compute-tokens` (tokens computed for this request) and
+`x-truncated-inputs`.
 """
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Load the model and return the application; raise `LatteMixError` if that fails."""
+    """Load the models and return the application; raise `LatteMixError` if that fails."""
     settings = settings or load_settings()
     keys = Keys.load(settings)
     metrics = Metrics()
     endpoint = settings.otlp_endpoint
     tracer = tracing.start(endpoint, __version__) if endpoint else None
-    engine = Engine(Encoder.load(settings), settings, metrics)
-    encoder, manifest = engine.encoder, engine.encoder.manifest
-    metrics.set_info(manifest.name, manifest.precision, encoder.provider, __version__)
-    metrics.watch(
-        queue_sentences=lambda: engine.queue.sentences,
-        queue_tokens=lambda: engine.queue.tokens,
-        cache_bytes=lambda: engine.cache.used_bytes,
-    )
+    models = Models(settings, metrics)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await asyncio.to_thread(engine.close)
+            await asyncio.to_thread(models.close)
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
 
@@ -66,7 +59,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # `Observe` does this, and never records a body.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.service = Service(settings, engine, metrics)
+    app.state.service = Service(settings, models, metrics)
     errors.install(app)
     # Only for the documentation: `RequireKey` checks the key before the body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
@@ -77,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings.playground:
         app.include_router(playground.router)
     # The last middleware added is the outermost.
-    app.add_middleware(Admission, engine=engine, settings=settings)
+    app.add_middleware(Admission, host=models.host, settings=settings)
     if keys:
         app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)
     if settings.cors_origins:

@@ -17,7 +17,8 @@ def _split(value: object, info: ValidationInfo) -> object:
         return value
     items = [item.strip() for item in value.split(",") if item.strip()]
     if not items:  # an empty list must not remove the restriction
-        raise ValueError(_empty_list("key" if info.field_name == "api_keys" else "origin"))
+        what = {"api_keys": "key", "cors_origins": "origin", "models": "model"}
+        raise ValueError(_empty_list(what[str(info.field_name)]))
     return items
 
 
@@ -33,6 +34,11 @@ CommaSeparated = (NoDecode, BeforeValidator(_split))
 class Settings(ModelSettings):
     """Configuration of the service. `LATTEMIX_<FIELD>` sets a field."""
 
+    models: Annotated[tuple[str, ...], *CommaSeparated] = Field(
+        (),
+        description="Models to serve, comma-separated: `name` or `name:precision`. The first is "
+        "the default. Unset: the one of `LATTEMIX_MODEL`.",
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on. 0: any free port.")
     max_inputs: int = Field(1024, ge=2, description="Maximum sentences per request.")
@@ -53,8 +59,8 @@ class Settings(ModelSettings):
     cache_bytes: int = Field(
         64_000_000,
         ge=0,
-        description="Memory of the mixture cache, allocated at start-up. 0: no cache; static "
-        "models have none.",
+        description="Memory of the mixture cache, allocated at start-up and divided among the "
+        "models. 0: no cache; static models have none.",
     )
     request_timeout: float = Field(60, gt=0, description="Request timeout, in seconds.")
     drain_seconds: float = Field(

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import get_args, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,7 +264,7 @@ class Model:
         table = matrix(chosen, mixtures, mixtures, self._encoder.centre)  # [N, N]
         pairs, scores = pairs_above(table, threshold)
         return MatrixResponse(
-            model=self._encoder.manifest.name,
+            **self._identity,
             metric=chosen,
             count=len(scores),
             pairs=pairs[:top_k].tolist(),
@@ -293,7 +293,7 @@ class Model:
             self._check_length([a, b], encoder.max_parsed_tokens)
         first, second = encoder.encode_tokens([a, b])
         content = explain(chosen, (a, b), (first, second), encoder.centre, encoder.latents)
-        return Explanation.model_validate({"model": encoder.manifest.name, **content})
+        return Explanation.model_validate({**self._identity, **content})
 
     def iter_encode(self, texts: Iterable[str]) -> Iterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that cannot be encoded yields a `Rejection`."""
@@ -313,6 +313,11 @@ class Model:
         encoding = self._encode([query], True, lambda _: "query")
         warn_truncated(encoding.truncated, self._limit)
         return streaming.query_similarities(self._encoder, encoding.mixtures, texts, chosen)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        manifest = self._encoder.manifest
+        return {"model": manifest.name, "fingerprint": manifest.fingerprint}
 
     @property
     def _limit(self) -> int | None:
@@ -355,6 +360,7 @@ def model_info(encoder: Encoder) -> ModelInfo:
     supported = [m for m in get_args(Metric) if m != "centred" or encoder.centre is not None]
     return ModelInfo(
         model=manifest.name,
+        fingerprint=manifest.fingerprint,
         precision=manifest.precision,
         precision_reason=encoder.reason,
         provider=encoder.provider,

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 
+_FINGERPRINT = "Short hash of the weights: only mixtures of the same fingerprint are comparable."
 _METRIC = "Similarity metric of the scores."
 _TOKENS = "Token count of each sentence before truncation, including special tokens."
 
@@ -51,6 +52,7 @@ class SimilarityResponse(BaseModel):
     """Similarities in the order of the pairs."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=f"{_METRIC} Of several, the first in the request.")
     similarities: list[PairSimilarity]
     tokens: list[Two[int]] = Field(description=_TOKENS)
@@ -67,6 +69,7 @@ class EmbedResponse(BaseModel):
     """Mixtures in the order of the inputs."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
     embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
         Field(description="One mixture per sentence, in the requested `format`.")
@@ -96,6 +99,7 @@ class OpenAIResponse(BaseModel):
     object: Literal["list"]
     data: list[OpenAIEmbedding]
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     usage: OpenAIUsage
 
 
@@ -112,6 +116,7 @@ class RankResponse(BaseModel):
     """Candidates, most similar first."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     query_truncated: bool = Field(description="Whether the query was truncated.")
     results: list[RankResult]
@@ -129,6 +134,7 @@ class MatrixResponse(BaseModel):
     """Pairs of sentences, most similar first."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
@@ -221,6 +227,7 @@ class Explanation(BaseModel):
     """The similarity of a pair, by token, word and latent dim."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     similarity: float
     a: SentenceExplanation
@@ -240,6 +247,7 @@ class LatentResponse(BaseModel):
     """A latent class and its typical words."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     dim: int = Field(description="The latent dim.")
     index: int = Field(description="The class.")
     usage: float = Field(description="Share of the training corpus's tokens in this class.")
@@ -262,6 +270,7 @@ class ModelInfo(BaseModel):
     """A loaded model and its origin."""
 
     model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     precision: Precision = Field(examples=["int8"])
     precision_reason: str = Field(
         description="Why this precision is served.",
@@ -292,8 +301,9 @@ class ModelInfo(BaseModel):
 
 
 class InfoResponse(ModelInfo):
-    """The served model and the limits on requests."""
+    """A served model and the limits on requests."""
 
+    models: list[str] = Field(description="Names of the served models, the default first.")
     max_characters: int = Field(description="Maximum characters per sentence.")
     max_body_bytes: int = Field(description="Maximum request body, in bytes.")
     # Named as in text-embeddings-inference.

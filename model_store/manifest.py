@@ -30,6 +30,7 @@ MODEL = "model.onnx"
 TOKENIZER = "tokenizer.json"
 CENTRE = "centre.npy"
 WEIGHTS = "weights.npy"
+_WEIGHT_FILES = (MODEL, TOKENIZER, CENTRE, WEIGHTS)
 
 Precision = Literal["fp32", "fp16", "int8"]
 
@@ -153,6 +154,12 @@ class Manifest(_Record):
     def reference(self) -> str:
         """`name:precision`."""
         return f"{self.name}:{self.precision}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of the files that determine the mixtures and their recommended metric."""
+        digests = [self.files[name].sha256 for name in _WEIGHT_FILES if name in self.files]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()[:12]
 
     @property
     def is_static(self) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.engine.errors import UnavailableError
 from app.engine.queue import Queue, Sentence, Submission, resolve, token_key
-from app.observe import Metrics
+from app.observe import ModelMetrics
 from app.observe.metrics import FailureReason
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError, NonFiniteError
@@ -51,7 +51,7 @@ class Batcher:
     A free thread takes what is queued without delay: the queue fills while other batches run.
     """
 
-    def __init__(self, encoder: Encoder, metrics: Metrics | None = None) -> None:
+    def __init__(self, encoder: Encoder, metrics: ModelMetrics | None = None) -> None:
         self.encoder = encoder
         self.queue = self._empty_queue()
         self.in_flight: dict[bytes, Sentence] = {}  # queued or running

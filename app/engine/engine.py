@@ -1,11 +1,9 @@
 """The path of a request's texts to the model and back, without blocking the event loop."""
 
 import asyncio
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -13,10 +11,10 @@ from numpy.typing import NDArray
 
 from app.engine.batcher import Batcher
 from app.engine.cache import Cache, TextInfo, cache_key
-from app.engine.errors import OverloadedError, UnavailableError
+from app.engine.errors import UnavailableError
+from app.engine.host import Host
 from app.engine.queue import Queue, Sentence
-from app.observe import Metrics, Trace
-from app.settings import Settings
+from app.observe import ModelMetrics, Trace
 from lattemix.encoder import Encoder, Encoding, TokenEncoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.tokenization import Side, Tokens, slices
@@ -25,37 +23,34 @@ T = TypeVar("T")
 
 _RECENT_SECONDS = 5.0  # a batch that succeeded this recently shows that the model works
 _TIMEOUT_SECONDS = 5.0  # of a readiness probe, and of the last batches at shutdown
-_MAX_RETRY_SECONDS = 60
 _SLICE_CHARACTERS = 100_000  # tokenized at once
 _CHARACTERS_PER_SECOND = 3e6  # estimated speed of tokenization
 # Up to these sizes, work on the event loop takes less time than a round trip to a thread.
 _INLINE_CHARACTERS = 500
 _INLINE_SENTENCES = 4
-_MIN_REQUESTS = 16  # accepted however slow the model is
 
 
 class Engine:
-    """Encodes texts of concurrent requests: cache, admission limits, tokenization, batching."""
+    """Encodes texts of concurrent requests with one model: cache, tokenization, batching."""
 
     def __init__(
-        self, encoder: Encoder, settings: Settings, metrics: Metrics | None = None
+        self,
+        encoder: Encoder,
+        host: Host,
+        cache_bytes: int = 0,
+        metrics: ModelMetrics | None = None,
     ) -> None:
         self.encoder = encoder
+        self.host = host
         self._shape = (encoder.manifest.latent_dims, encoder.manifest.classes)
-        # A static model computes a text faster than the cache finds it.
-        static = encoder.static is not None
-        self.cache = Cache(0 if static else settings.cache_bytes, *self._shape)
+        self.cache = Cache(cache_bytes, *self._shape)
         self.batcher = Batcher(encoder, metrics)
-        self.draining = False  # not ready, but still serving
-        self._settings = settings
-        self._requests = 0  # in progress
-        self._sentences = 0  # of these requests
         self._characters = 0  # not tokenized yet
-        # Separate pools: tokenization does not wait for large responses, nor small responses for
-        # one large one.
-        threads = encoder.parallel if static else 1  # a static model also computes here
+        # Not the host's threads: tokenization does not wait for large responses.
+        # A static model also computes here.
+        threads = encoder.parallel if encoder.static is not None else 1
         self._tokenizer_pool = ThreadPoolExecutor(threads, thread_name_prefix="lattemix-tokens")
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="lattemix-pool")
+        host.backlogs.add(self)
 
     @property
     def queue(self) -> Queue:
@@ -66,29 +61,6 @@ class Engine:
     def stopped(self) -> bool:
         """Whether the engine has stopped computing."""
         return self.batcher.stopped
-
-    @contextmanager
-    def admitted(self, trace: Trace) -> Iterator[None]:
-        """Count a request as in progress; raise `OverloadedError` if there are too many."""
-        if self._requests >= self._settings.max_requests:
-            raise self._overloaded(
-                f"{self._requests:,} requests are in progress", "LATTEMIX_MAX_REQUESTS"
-            )
-        self._requests += 1
-        try:
-            yield
-        finally:
-            self._requests -= 1
-            self._sentences -= trace.admitted_sentences
-
-    def _admit_sentences(self, count: int, trace: Trace) -> None:
-        """Count sentences as in progress until the request ends, which bounds memory."""
-        if self._sentences >= self._settings.max_sentences:
-            raise self._overloaded(
-                f"{self._sentences:,} sentences are in progress", "LATTEMIX_MAX_SENTENCES"
-            )
-        self._sentences += count
-        trace.admitted_sentences += count
 
     async def encode(
         self,
@@ -115,7 +87,7 @@ class Engine:
             UnavailableError: the service is stopping.
         """
         start = time.perf_counter()
-        self._admit_sentences(len(texts), trace)
+        self.host.admit_sentences(len(texts), trace)
         if self.encoder.static is not None:
             return await self._encode_static(texts, trace, start)
         keys = [cache_key(text, side) for text in texts]
@@ -138,7 +110,7 @@ class Engine:
                     mixtures[index] = sentence.mixture
                 self.cache.write((keys[i], mixtures[i], infos[i]) for i in misses)
 
-            await self.compute(collect, len(misses))
+            await self.host.compute(collect, len(misses))
         return Encoding(
             mixtures, [info.tokens for info in infos], [info.truncated for info in infos]
         )
@@ -172,7 +144,7 @@ class Engine:
         Not cached: the mixtures of all tokens are large, and few are requested twice.
         """
         start = time.perf_counter()
-        self._admit_sentences(len(texts), trace)
+        self.host.admit_sentences(len(texts), trace)
         parsed = await self._tokenize(self.encoder.parse, texts, range(len(texts)), side)
         tokens = [text.tokens for text in parsed]
         infos = [TextInfo(text.total, text.truncated) for text in tokens]
@@ -204,17 +176,9 @@ class Engine:
             if info.truncated:
                 raise TooLongError(index, info.tokens, limit)
 
-    async def compute(self, job: Callable[[], T], mixtures: int) -> T:
-        """Run a job inline for a few mixtures, else in a thread."""
-        return job() if mixtures <= _INLINE_SENTENCES else await self.off_loop(job)
-
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        """Run a job in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
-
     async def check(self) -> None:
         """Raise `UnavailableError` or `InferenceError` unless the model works."""
-        if self.draining or self.stopped:
+        if self.stopped:
             raise UnavailableError("The service is stopping.")
         if time.monotonic() - self.batcher.last_success < _RECENT_SECONDS:
             return
@@ -236,11 +200,11 @@ class Engine:
     def close(self) -> None:
         """Stop, and wait for running batches."""
         self.stop()
+        self.host.backlogs.discard(self)
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         for thread in self.batcher.threads:  # daemons: a model that hangs does not block the exit
             thread.join(max(0.0, deadline - time.monotonic()))
-        for pool in (self._tokenizer_pool, self._pool):
-            pool.shutdown(cancel_futures=True)
+        self._tokenizer_pool.shutdown(cancel_futures=True)
 
     async def _tokenize(
         self,
@@ -253,7 +217,7 @@ class Engine:
 
         Returns what `tokenize` does, for all slices of the texts.
         """
-        self._check_wait()
+        self.host.check_wait()
         selected = [texts[index] for index in indices]
         characters = sum(map(len, selected))
         tokens, done = list[T](), 0
@@ -274,7 +238,7 @@ class Engine:
                 self._characters -= characters
         except EmptyTextError as error:
             raise EmptyTextError(indices[done + error.index]) from None
-        self._check_wait()
+        self.host.check_wait()
         return tokens
 
     async def _run_model(self, tokens: list[Tokens], trace: Trace) -> list[Sentence]:
@@ -290,23 +254,15 @@ class Engine:
             trace.queue += max(0.0, time.perf_counter() - start - submission.inference)
         return submission.sentences
 
-    def _check_wait(self) -> None:
-        seconds = self._seconds_for(self.queue.tokens_ahead)
-        if seconds > self._settings.max_wait_seconds and self._requests > _MIN_REQUESTS:
-            raise self._overloaded(
-                f"{seconds:.1f} seconds of work are queued", "LATTEMIX_MAX_WAIT_SECONDS"
-            )
+    def seconds_ahead(self) -> float:
+        """Estimated time before the first turn of a new request."""
+        return self._seconds_for(self.queue.tokens_ahead)
+
+    def seconds_queued(self) -> float:
+        """Estimated time until all queued work is done."""
+        return self._seconds_for(self.queue.tokens)
 
     def _seconds_for(self, tokens: int) -> float:
         """Estimated time to compute queued tokens, and to tokenize what is not queued yet."""
         rate = self.batcher.tokens_per_second
         return self._characters / _CHARACTERS_PER_SECOND + (tokens / rate if rate else 0.0)
-
-    def _overloaded(self, reason: str, setting: str) -> OverloadedError:
-        """Return an error that says when the work queued now will be done."""
-        seconds = self._seconds_for(self.queue.tokens)
-        retry_after = min(max(1, math.ceil(seconds)), _MAX_RETRY_SECONDS)
-        limit = getattr(self._settings, setting.removeprefix("LATTEMIX_").lower())
-        return OverloadedError(
-            f"{reason}, and {setting} is {limit:,}: try again in {retry_after} s.", retry_after
-        )

@@ -13,3 +13,7 @@ class OverloadedError(LatteMixError):
 
 class UnavailableError(LatteMixError):
     """The model cannot answer: it is stopping or does not respond."""
+
+
+class UnknownModelError(LatteMixError):
+    """A request names a model that is not served."""

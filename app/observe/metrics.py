@@ -1,8 +1,9 @@
 """Counters, gauges and histograms in the Prometheus format."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,6 +15,8 @@ from prometheus_client import (
 )
 
 from app.observe.trace import Trace
+from lattemix import __version__
+from model_store import Manifest
 
 FailureReason = Literal["error", "nonfinite"]
 
@@ -65,33 +68,54 @@ class Metrics:
         self._request_seconds = cache(request_seconds.labels)
         self._stage_seconds = cache(stage_seconds.labels)
         self._rejected = counter("rejected_total", "Failed requests by error type.", "reason")
-        self._failures = counter(
-            "failed_sentences_total", "Sentences that the model failed on, by reason.", "reason"
-        )
-        self._sentences = counter("sentences_total", "Sentences requested.")
-        self._tokens = counter("tokens_total", "Tokens computed, without padding.")
-        self._truncated = counter(
-            "truncated_total", "Sentences truncated to the model's maximum length."
-        )
-        self._hits = counter("cache_hits_total", "Sentences found in the cache.")
-        self._misses = counter("cache_misses_total", "Sentences not found in the cache.")
-        self._cache_bytes = gauge("cache_bytes", "Memory used by cached sentences.")
-        self._queue_sentences = gauge("queue_sentences", "Sentences in the queue.")
-        self._queue_tokens = gauge("queue_tokens", "Tokens in the queue.")
-        self._batch_sentences = histogram("batch_sentences", "Sentences per batch.", _SENTENCES)
-        self._batch_tokens = histogram(
-            "batch_tokens", "Tokens per batch, without padding.", _TOKENS
-        )
-        self._batch_fill = histogram("batch_fill", "Share of a batch that is not padding.", _FILL)
-        self._batch_seconds = histogram("batch_seconds", "Inference time per batch.", _SECONDS)
+        self._by_model: dict[str, Any] = {
+            "failures": counter(
+                "failed_sentences_total",
+                "Sentences that a model failed on, by reason.",
+                "model",
+                "reason",
+            ),
+            "sentences": counter("sentences_total", "Sentences requested.", "model"),
+            "tokens": counter("tokens_total", "Tokens computed, without padding.", "model"),
+            "truncated": counter(
+                "truncated_total", "Sentences truncated to the model's maximum length.", "model"
+            ),
+            "cached": counter("cache_hits_total", "Sentences found in the cache.", "model"),
+            "missed": counter("cache_misses_total", "Sentences not found in the cache.", "model"),
+            "cache_bytes": gauge("cache_bytes", "Memory used by cached sentences.", "model"),
+            "queue_sentences": gauge("queue_sentences", "Sentences in the queue.", "model"),
+            "queue_tokens": gauge("queue_tokens", "Tokens in the queue.", "model"),
+            "batch_sentences": histogram(
+                "batch_sentences", "Sentences per batch.", _SENTENCES, "model"
+            ),
+            "batch_tokens": histogram(
+                "batch_tokens", "Tokens per batch, without padding.", _TOKENS, "model"
+            ),
+            "batch_fill": histogram(
+                "batch_fill", "Share of a batch that is not padding.", _FILL, "model"
+            ),
+            "batch_seconds": histogram(
+                "batch_seconds", "Inference time per batch.", _SECONDS, "model"
+            ),
+        }
         self._info = gauge(
             "info",
             "Model and version in the labels; the value is 1.",
             "model",
+            "fingerprint",
             "precision",
             "provider",
             "version",
         )
+        self.of_model = cache(self._of_model)
+
+    def _of_model(self, name: str) -> "ModelMetrics":
+        """Return the metrics of one model; `of_model` returns the same ones every time."""
+        failures = self._by_model["failures"]
+        single = {
+            key: each.labels(name) for key, each in self._by_model.items() if each is not failures
+        }
+        return ModelMetrics(failures=lambda reason: failures.labels(name, reason), **single)
 
     def observe_request(
         self, path: str, method: str, status: int, seconds: float, trace: Trace
@@ -105,29 +129,62 @@ class Metrics:
                 self._stage_seconds(stage).observe(spent)
         if trace.error_type is not None:
             self._rejected.labels(trace.error_type).inc()
-        misses = max(trace.sentences - trace.cached, 0)
+        if trace.model is not None:
+            self.of_model(trace.model).observe_texts(trace)
+
+    def set_info(self, name: str, manifest: Manifest, provider: str) -> None:
+        """Set the labels of `lattemix_info` for a model, instead of its earlier ones."""
+        self._info.remove_by_labels({"model": name})
+        labels = (name, manifest.fingerprint, manifest.precision, provider, __version__)
+        self._info.labels(*labels).set(1)
+
+    def render(self) -> bytes:
+        """Return all metrics as `CONTENT_TYPE`."""
+        return generate_latest(self.registry)
+
+
+@dataclass(frozen=True)
+class ModelMetrics:
+    """Metrics of one model of a service. Thread-safe."""
+
+    failures: Callable[[FailureReason], Counter]
+    sentences: Counter
+    tokens: Counter
+    truncated: Counter
+    cached: Counter
+    missed: Counter
+    cache_bytes: Gauge
+    queue_sentences: Gauge
+    queue_tokens: Gauge
+    batch_sentences: Histogram
+    batch_tokens: Histogram
+    batch_fill: Histogram
+    batch_seconds: Histogram
+
+    def observe_texts(self, trace: Trace) -> None:
+        """Count the texts of a finished request."""
         for counter, count in (
-            (self._sentences, trace.sentences),
-            (self._tokens, trace.tokens),
-            (self._truncated, trace.truncated),
-            (self._hits, trace.cached),
-            (self._misses, misses),
+            (self.sentences, trace.sentences),
+            (self.tokens, trace.tokens),
+            (self.truncated, trace.truncated),
+            (self.cached, trace.cached),
+            (self.missed, trace.sentences - trace.cached),
         ):
-            if count:
+            if count > 0:
                 counter.inc(count)
 
     def observe_batch(
         self, sentences: int, tokens: int, padded_tokens: int, seconds: float
     ) -> None:
-        """Count a computed batch. Thread-safe."""
-        self._batch_sentences.observe(sentences)
-        self._batch_tokens.observe(tokens)
-        self._batch_fill.observe(tokens / max(padded_tokens, 1))
-        self._batch_seconds.observe(seconds)
+        """Count a computed batch."""
+        self.batch_sentences.observe(sentences)
+        self.batch_tokens.observe(tokens)
+        self.batch_fill.observe(tokens / max(padded_tokens, 1))
+        self.batch_seconds.observe(seconds)
 
     def observe_failures(self, reason: FailureReason, sentences: int) -> None:
-        """Count sentences that the model failed on. Thread-safe."""
-        self._failures.labels(reason).inc(sentences)
+        """Count sentences that the model failed on."""
+        self.failures(reason).inc(sentences)
 
     def watch(
         self,
@@ -136,14 +193,6 @@ class Metrics:
         cache_bytes: Callable[[], float],
     ) -> None:
         """Set functions that return the gauges' values at every scrape."""
-        self._queue_sentences.set_function(queue_sentences)
-        self._queue_tokens.set_function(queue_tokens)
-        self._cache_bytes.set_function(cache_bytes)
-
-    def set_info(self, model: str, precision: str, provider: str, version: str) -> None:
-        """Set the labels of `lattemix_info`."""
-        self._info.labels(model, precision, provider, version).set(1)
-
-    def render(self) -> bytes:
-        """Return all metrics as `CONTENT_TYPE`."""
-        return generate_latest(self.registry)
+        self.queue_sentences.set_function(queue_sentences)
+        self.queue_tokens.set_function(queue_tokens)
+        self.cache_bytes.set_function(cache_bytes)

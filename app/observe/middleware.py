@@ -115,6 +115,9 @@ def _headers(trace: Trace, seconds: float) -> list[tuple[bytes, bytes]]:
         "x-total-time": str(_milliseconds(seconds)),
         "x-content-type-options": "nosniff",
     }
+    if trace.model is not None and trace.fingerprint is not None:
+        headers["x-model"] = trace.model
+        headers["x-fingerprint"] = trace.fingerprint
     if trace.sentences:
         for stage, spent in trace.stages().items():
             headers[f"x-{stage}-time"] = str(_milliseconds(spent))
@@ -141,6 +144,8 @@ def _fields(
         "status": status,
         "ms": _milliseconds(seconds),
     }
+    if trace.model is not None:
+        fields["model"] = trace.model
     if trace.sentences:
         fields |= {
             "sentences": trace.sentences,

@@ -21,6 +21,8 @@ class Trace:
     cached: int = 0  # sentences found in the cache
     truncated: int = 0
     error_type: str | None = None
+    model: str | None = None  # served name
+    fingerprint: str | None = None  # of the model's weights
 
     def stages(self) -> dict[str, float]:
         """Seconds per stage, in order."""

@@ -1,26 +1,22 @@
-"""The loaded service, and the context of one request to the model."""
+"""The running service, and the context of one request to a model."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
-import numpy as np
 from fastapi import Depends, Request
-from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from app.engine import Engine
+from app.engine import Models, ServedModel
 from app.errors import ApiError
 from app.observe import Metrics, Trace
 from app.schemas.common import TruncationOptions
 from app.settings import Settings
 from lattemix.encoder import Encoding, TokenEncoding
 from lattemix.errors import EmptyTextError, TooLongError
-from lattemix.similarity import check
-from model_store import Manifest, Metric
 
 T = TypeVar("T")
 FieldName = Callable[[int], str]  # the name of the i-th text in the request body
@@ -30,36 +26,21 @@ _SHORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Service:
-    """A loaded model, its settings and its metrics."""
+    """The served models, their settings and their metrics."""
 
     settings: Settings
-    engine: Engine
+    models: Models
     metrics: Metrics
 
-    @property
-    def manifest(self) -> Manifest:
-        """Manifest of the model."""
-        return self.engine.encoder.manifest
 
-    @property
-    def centre(self) -> NDArray[np.float32] | None:
-        """Centre of the model's square-rooted mixtures, if it has one."""
-        return self.engine.encoder.centre
-
-    def metric(self, requested: Metric | None) -> Metric:
-        """Return the requested metric, or the model's; raise `MetricError` if not supported."""
-        metric = requested or self.manifest.recommended_metric
-        check(metric, self.centre)
-        return metric
-
-
-@dataclass(frozen=True)
+@dataclass
 class RequestContext:
-    """One request to the model: it encodes and computes within the request's limits."""
+    """One request to a model: it encodes and computes within the request's limits."""
 
     service: Service
     request: Request
     trace: Trace
+    model: ServedModel = field(init=False)  # set by `lease_model`
     started: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     @classmethod
@@ -72,17 +53,26 @@ class RequestContext:
         """Settings of the service."""
         return self.service.settings
 
+    @contextmanager
+    def lease_model(self, name: str | None) -> Iterator[None]:
+        """Choose the model of the request; None is the default."""
+        with self.service.models.lease(name) as model:
+            self.model = model
+            self.trace.model = model.name
+            self.trace.fingerprint = model.manifest.fingerprint
+            yield
+
     async def encode(
         self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
     ) -> Encoding:
         """Encode the texts of a field of the body; errors about a text name it."""
-        return await self._encode(self.service.engine.encode, field, texts, name, options)
+        return await self._encode(self.model.engine.encode, field, texts, name, options)
 
     async def encode_tokens(
         self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
     ) -> list[TokenEncoding]:
         """Encode every token of the texts; else like `encode`."""
-        return await self._encode(self.service.engine.encode_tokens, field, texts, name, options)
+        return await self._encode(self.model.engine.encode_tokens, field, texts, name, options)
 
     async def _encode(
         self,
@@ -110,11 +100,11 @@ class RequestContext:
             mixtures: its size; default: the number of sentences of the request.
         """
         mixtures = mixtures or self.trace.sentences
-        return await self.service.engine.compute(job, mixtures)
+        return await self.service.models.host.compute(job, mixtures)
 
     async def off_loop(self, job: Callable[[], T]) -> T:
         """Run other work of the request in a thread."""
-        return await self.service.engine.off_loop(job)
+        return await self.service.models.host.off_loop(job)
 
     def _check(self, field: str, texts: Sequence[str], name: FieldName) -> None:
         """Reject no texts, too many or too long ones before they are tokenized."""

@@ -41,7 +41,7 @@ async def embed(body: EmbedRequest, context: Context) -> Response:
         if npy:
             return npy_response(mixtures.astype(body.dtype, copy=False))
         content = {
-            "model": context.service.manifest.name,
+            **context.model.identity,
             "shape": mixtures.shape[1:],
             "tokens": encoding.tokens,
             "truncated": encoding.truncated,
@@ -88,22 +88,22 @@ async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
 
     Dot products of these vectors are the model's recommended metric.
     """
-    service = context.service
-    manifest = service.manifest
+    model = context.model
+    manifest = model.manifest
     length = manifest.latent_dims * manifest.classes
     if body.dimensions not in (None, length):
         raise ApiError(
             "Validation", f"dimensions: this model's vectors have {length:,}; leave it out."
         )
-    metric = service.metric(body.metric)
+    metric = model.metric(body.metric)
     encoding = await context.encode("input", body.input, lambda i: f"input[{i}]", body)
 
     def respond() -> Response:
-        rows = vectors(metric, encoding.mixtures, service.centre).astype(np.float32)
+        rows = vectors(metric, encoding.mixtures, model.centre).astype(np.float32)
         tokens = sum(min(count, manifest.max_tokens or count) for count in encoding.tokens)
         content = {
             "object": "list",
-            "model": manifest.name,
+            **model.identity,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
         convert = to_base64 if body.encoding_format == "base64" else np.asarray

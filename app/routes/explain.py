@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from app.errors import ApiError, document
 from app.routes.context import Context, Loaded
 from app.routes.route import ModelRoute
 from app.routes.serialize import document_model_responses, json_response
+from app.schemas.common import MODEL
 from app.schemas.explain import ExplainRequest
 from lattemix.explain import explain
 from lattemix.responses import Explanation, LatentResponse, WordShare
@@ -27,8 +28,8 @@ async def explain_pair(body: ExplainRequest, context: Context) -> Response:
 
     The contributions of each sentence's tokens sum to the similarity, and so do those of the dims.
     """
-    service = context.service
-    metric = service.metric(body.metric)
+    model = context.model
+    metric = model.metric(body.metric)
     a, b = await context.encode_tokens("pair", body.pair, lambda i: f"pair[{i}]", body)
 
     def respond() -> Response:
@@ -36,13 +37,13 @@ async def explain_pair(body: ExplainRequest, context: Context) -> Response:
             metric,
             (body.pair[0], body.pair[1]),
             (a, b),
-            service.centre,
-            service.engine.encoder.latents,
+            model.centre,
+            model.engine.encoder.latents,
             body.latents,
             body.token_alignment,
             body.token_mixtures,
         )
-        return json_response({"model": service.manifest.name, **content})
+        return json_response({**model.identity, **content})
 
     return await context.compute(respond, len(a.spans) + len(b.spans))
 
@@ -53,10 +54,14 @@ async def explain_pair(body: ExplainRequest, context: Context) -> Response:
     responses=document("Unauthorized", "NotFound", "Validation"),
 )
 async def latent(
-    service: Loaded, dim: int, index: Annotated[int, Path(alias="class")]
+    service: Loaded,
+    dim: int,
+    index: Annotated[int, Path(alias="class")],
+    model: Annotated[str | None, Query(description=MODEL)] = None,
 ) -> LatentResponse:
     """Return the words of the training corpus most typical of one class of one latent dim."""
-    classes, manifest = service.engine.encoder.latents, service.manifest
+    served = service.models.get(model)
+    classes, manifest = served.engine.encoder.latents, served.manifest
     if classes is None:
         raise ApiError("NotFound", f"{manifest.name} has no words for its latent classes.")
     limits = {"dim": (dim, manifest.latent_dims), "class": (index, manifest.classes)}
@@ -67,7 +72,7 @@ async def latent(
             )
     described = classes[dim][index]
     return LatentResponse(
-        model=manifest.name,
+        **served.identity,
         dim=dim,
         index=index,
         usage=described.usage,

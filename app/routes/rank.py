@@ -44,7 +44,7 @@ async def rank(body: RankRequest, context: Context) -> Response:
     ]
     return json_response(
         {
-            "model": context.service.manifest.name,
+            **context.model.identity,
             "metric": metric,
             "query_truncated": encoding.truncated[0],
             "results": results,
@@ -75,17 +75,17 @@ async def compare_all(body: MatrixRequest, context: Context) -> Response:
 
     Useful to find near-duplicates. With `Accept: application/x-npy`, return the whole matrix.
     """
-    service, npy = context.service, wants_npy(context.request)
-    metric = service.metric(body.metric)
+    model, npy = context.model, wants_npy(context.request)
+    metric = model.metric(body.metric)
     encoding = await context.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
 
     def respond() -> Response:
-        table = matrix(metric, encoding.mixtures, encoding.mixtures, service.centre)  # [N, N]
+        table = matrix(metric, encoding.mixtures, encoding.mixtures, model.centre)  # [N, N]
         if npy:
             return npy_response(table)
         pairs, scores = pairs_above(table, body.threshold)  # [P, 2], [P]
         content = {
-            "model": service.manifest.name,
+            **model.identity,
             "metric": metric,
             "count": len(scores),
             "tokens": encoding.tokens,
@@ -105,11 +105,11 @@ async def _compare(
     def name(index: int) -> str:
         return f"{field}[{index - 1}]" if index else "query"
 
-    metric = context.service.metric(body.metric)
+    metric = context.model.metric(body.metric)
     sentences = [body.query, *texts] if texts else []
     encoding = await context.encode(field, sentences, name, body)
     query, others = encoding.mixtures[:1], encoding.mixtures[1:]
-    table = await context.compute(lambda: matrix(metric, query, others, context.service.centre))
+    table = await context.compute(lambda: matrix(metric, query, others, context.model.centre))
     return metric, encoding, table[0]
 
 

@@ -24,6 +24,8 @@ _ITEMS_PER_INPUT, _OTHER_ITEMS, _BYTES_PER_ITEM = 3, 100, 64
 class ModelRoute(APIRoute):
     """An endpoint with the parameters `body` and `context`, which returns a `Response`.
 
+    The body has a field `model`, which chooses the model of the context.
+
     FastAPI's own handler, which supports any parameters, takes half as much time again per request
     and parses large bodies on the event loop.
     """
@@ -42,7 +44,8 @@ class ModelRoute(APIRoute):
                 else:
                     limit = context.settings.max_inputs
                     body = await context.off_loop(lambda: _parse_large(content, adapter, limit))
-                response: Response = await self.endpoint(body=body, context=context)
+                with context.lease_model(body.model):
+                    response: Response = await self.endpoint(body=body, context=context)
             return response
 
         return handle

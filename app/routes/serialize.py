@@ -23,7 +23,10 @@ Items = list[Any] | NDArray[Any]
 
 def document_model_responses(array: str | None = None) -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI's `responses` of a model endpoint; `array` describes its npy response."""
-    headers: dict[str, Any] = {"x-request-id": {"schema": {"type": "string"}}}
+    headers: dict[str, Any] = {
+        name: {"schema": {"type": "string"}}
+        for name in ("x-request-id", "x-model", "x-fingerprint")
+    }
     for name in ("x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"):
         headers[name] = {"schema": {"type": "number"}, "description": "In milliseconds."}
     for name in ("x-compute-tokens", "x-truncated-inputs"):

@@ -50,8 +50,8 @@ async def similarities(
 
 
 async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Response:
-    service = context.service
-    metrics = [service.metric(metric) for metric in body.metrics or (None,)]
+    model = context.model
+    metrics = [model.metric(metric) for metric in body.metrics or (None,)]
     texts = [text for pair in body.pairs for text in pair]
     encoding = await context.encode("pairs", texts, lambda i: f"pairs[{i // 2}][{i % 2}]", body)
 
@@ -59,8 +59,7 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
         a, b = encoding.mixtures[::2], encoding.mixtures[1::2]  # [N, L, C] each
         # The model computes in float32: more digits would only look like more precision.
         scores = {
-            metric: similarity(metric, a, b, service.centre).astype(np.float32)
-            for metric in metrics
+            metric: similarity(metric, a, b, model.centre).astype(np.float32) for metric in metrics
         }
         rows = [
             {metric: column[i] for metric, column in scores.items()}
@@ -70,7 +69,7 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
         tokens = list(zip(encoding.tokens[::2], encoding.tokens[1::2], strict=True))
         return json_response(
             {
-                "model": service.manifest.name,
+                **model.identity,
                 "metric": metrics[0],
                 "similarities": rows,
                 "tokens": tokens,
@@ -85,13 +84,13 @@ async def _compare_source(body: SourceRequest, context: RequestContext) -> Respo
         return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
 
     inputs, parameters = body.inputs, body.parameters or SourceParameters()
-    metric = context.service.metric(parameters.metric)
+    metric = context.model.metric(parameters.metric)
     texts = [inputs.source_sentence, *inputs.sentences] if inputs.sentences else []
     encoding = await context.encode("inputs.sentences", texts, name, parameters)
 
     def respond() -> Response:
         mixtures = encoding.mixtures
-        scores = matrix(metric, mixtures[:1], mixtures[1:], context.service.centre)  # [1, N]
+        scores = matrix(metric, mixtures[:1], mixtures[1:], context.model.centre)  # [1, N]
         return json_response(scores[0])
 
     return await context.compute(respond)

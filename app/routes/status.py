@@ -1,12 +1,15 @@
 """`GET /health`, `/ready`, `/info` and `/metrics`."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from app.engine.errors import UnavailableError
 from app.errors import document
 from app.observe.metrics import CONTENT_TYPE
 from app.routes.context import Loaded
+from app.schemas.common import MODEL
 from lattemix.errors import InferenceError
 from lattemix.model import model_info
 from lattemix.responses import (
@@ -29,11 +32,11 @@ async def health() -> HealthResponse:
 
 
 @probes.head("/ready", include_in_schema=False)
-@probes.get("/ready", summary="Whether the model responds", responses=document("Unhealthy"))
+@probes.get("/ready", summary="Whether the models respond", responses=document("Unhealthy"))
 async def ready(service: Loaded) -> ReadyResponse:
-    """Respond if the model ran successfully in the last 5 seconds, or does so now."""
+    """Respond if every model ran successfully in the last 5 seconds, or does so now."""
     try:
-        await service.engine.check()
+        await service.models.check()
     except InferenceError as error:
         raise UnavailableError(str(error)) from error
     return ReadyResponse(status="ready")
@@ -48,13 +51,19 @@ async def metrics(service: Loaded) -> Response:
 
 @router.head("/info", include_in_schema=False)
 @router.get(
-    "/info", summary="The model and the limits on requests", responses=document("Unauthorized")
+    "/info",
+    summary="A model and the limits on requests",
+    responses=document("Unauthorized", "NotFound"),
 )
-async def info(service: Loaded) -> InfoResponse:
-    """Describe the served model, its origin and the limits on requests."""
-    settings = service.settings
+async def info(
+    service: Loaded, model: Annotated[str | None, Query(description=MODEL)] = None
+) -> InfoResponse:
+    """Describe a served model, its origin and the limits on requests."""
+    settings, served = service.settings, service.models.get(model)
+    described = model_info(served.engine.encoder).model_dump()
     return InfoResponse(
-        **model_info(service.engine.encoder).model_dump(),
+        **(described | served.identity),
+        models=[each.name for each in service.models],
         max_characters=settings.max_characters,
         max_body_bytes=settings.max_body_bytes,
         model_type=ModelType(embedding=EmbeddingModel(pooling="mixture")),

@@ -69,6 +69,7 @@ Direction = Annotated[
     BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"]),
 ]
 
+MODEL = "Name of the model, as `/v1/models` lists it. Default: the server's default model."
 METRIC = "Similarity metric. Default: the model's `recommended_metric`."
 METRICS = "Similarity metrics. Default: the model's `recommended_metric`."
 TOP_K = "Maximum number of results, most similar first. Default: all."
@@ -92,6 +93,12 @@ class RequestBody(BaseModel):
         unknown = next(name for name in body if name not in cls.model_fields)
         known = {name: body[name] for name in cls.model_fields if name in body}
         return known | {unknown: body[unknown]}
+
+
+class ModelChoice(RequestBody):
+    """A request that may choose one of the served models."""
+
+    model: str | None = Field(None, description=MODEL, examples=["default"])
 
 
 class _Directed(RequestBody):

@@ -4,14 +4,22 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from app.schemas.common import METRIC, Count, RejectedByDefault, Texts, TruncatedByDefault, number
+from app.schemas.common import (
+    METRIC,
+    Count,
+    ModelChoice,
+    RejectedByDefault,
+    Texts,
+    TruncatedByDefault,
+    number,
+)
 
 Format = Literal["dense", "flat", "sparse", "base64"]
 DType = Literal["float32", "float16"]
 DotMetric = Literal["cosine", "bhattacharyya", "centred"]
 
 
-class EmbedRequest(TruncatedByDefault):
+class EmbedRequest(ModelChoice, TruncatedByDefault):
     """Sentences to encode as mixtures."""
 
     inputs: Texts = Field(
@@ -40,14 +48,11 @@ def _no_token_ids(value: object) -> object:
     return value
 
 
-class OpenAIRequest(RejectedByDefault):
+class OpenAIRequest(ModelChoice, RejectedByDefault):
     """The body of OpenAI's embeddings endpoint."""
 
     input: Annotated[Texts, BeforeValidator(_no_token_ids)] = Field(
         description="A text, or a list of texts.", examples=[["A man is eating."]]
-    )
-    model: str | None = Field(
-        None, description="Ignored; the response names the model that is served."
     )
     encoding_format: Literal["float", "base64"] | None = Field(
         None,

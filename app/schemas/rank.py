@@ -7,6 +7,7 @@ from app.schemas.common import (
     TOP_K,
     Amount,
     Count,
+    ModelChoice,
     RejectedByDefault,
     Text,
     TextList,
@@ -18,7 +19,7 @@ _QUERY = "How do I reset my password?"
 _CANDIDATES = ["The cat sat by the window.", "I forgot my password and cannot log in."]
 
 
-class RankRequest(TruncatedByDefault):
+class RankRequest(ModelChoice, TruncatedByDefault):
     """A query and the candidates to order by similarity to it."""
 
     query: Text = Field(description="The query.", examples=[_QUERY])
@@ -28,7 +29,7 @@ class RankRequest(TruncatedByDefault):
     return_texts: StrictBool = Field(False, description="Whether to return the candidates' texts.")
 
 
-class RerankRequest(RejectedByDefault):
+class RerankRequest(ModelChoice, RejectedByDefault):
     """The body of text-embeddings-inference's `/rerank`."""
 
     query: Text = Field(description="The query.", examples=[_QUERY])
@@ -40,7 +41,7 @@ class RerankRequest(RejectedByDefault):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class MatrixRequest(TruncatedByDefault):
+class MatrixRequest(ModelChoice, TruncatedByDefault):
     """Sentences to compare with each other."""
 
     inputs: TextList = Field(

@@ -7,6 +7,7 @@ from pydantic import Discriminator, FailFast, Field, Tag
 from app.schemas.common import (
     METRIC,
     METRICS,
+    ModelChoice,
     RejectedByDefault,
     RequestBody,
     Text,
@@ -19,7 +20,7 @@ from model_store import Metric
 _Metrics = Annotated[list[Metric], Field(min_length=1, max_length=len(get_args(Metric)))]
 
 
-class SimilarityRequest(TruncatedByDefault):
+class SimilarityRequest(ModelChoice, TruncatedByDefault):
     """Sentence pairs to compare."""
 
     pairs: Annotated[list[Two[Text]], FailFast(), Field(json_schema_extra={"minItems": 1})] = Field(
@@ -47,7 +48,7 @@ class SourceParameters(RejectedByDefault):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class SourceRequest(RequestBody):
+class SourceRequest(ModelChoice):
     """The body of Hugging Face's sentence-similarity task and text-embeddings-inference."""
 
     inputs: SourceAndSentences

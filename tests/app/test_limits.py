@@ -47,7 +47,7 @@ def test_rejects_a_slow_body_with_408(settings: Settings) -> None:
     asyncio.run(app(scope | {"query_string": b"", "root_path": ""}, receive, send))
     assert sent[0]["status"] == 408
     assert b"the 0.02 seconds of LATTEMIX_REQUEST_TIMEOUT" in sent[1]["body"]
-    app.state.service.engine.close()
+    app.state.service.models.close()
 
 
 class BlockedService:
@@ -56,7 +56,7 @@ class BlockedService:
     def __init__(self, settings: Settings) -> None:
         one_at_a_time = {"threads": os.cpu_count()}
         self.app = create_app(settings.model_copy(update=one_at_a_time))
-        self.engine: Engine = self.app.state.service.engine
+        self.engine: Engine = self.app.state.service.models.default.engine
         self.release = threading.Event()
         self.runs = 0
         run = self.engine.encoder.run
@@ -92,7 +92,7 @@ def test_rejects_with_429_above_max_requests_while_health_responds(settings: Set
         accepted = [
             asyncio.create_task(client.post("/embed", json={"inputs": text})) for text in "ab"
         ]
-        await until(lambda: blocked.engine._requests == 2)
+        await until(lambda: blocked.engine.host.requests == 2)
         assert (await client.get("/health")).status_code == 200
         rejected = await client.post("/embed", json={"inputs": "c"})
         assert failure(rejected)[:2] == (429, "Overloaded")

@@ -120,7 +120,7 @@ def test_response_to_an_earlier_request_closes_the_connection_while_draining(
     async def scenario(server: Server, url: str) -> httpx.Response:
         request = await blocked_request(server, url, release)
         server.handle_exit(signal.SIGTERM, None)
-        while not server._engine.draining:
+        while not server._host.draining:
             await asyncio.sleep(0.01)
         release.set()
         return await request

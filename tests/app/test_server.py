@@ -163,7 +163,7 @@ def test_internal_error_has_the_same_shape(
 
 
 def test_rejects_the_centred_metric_without_a_centre(client: TestClient) -> None:
-    client.app.state.service.engine.encoder.centre = None  # type: ignore[attr-defined]
+    client.app.state.service.models.default.engine.encoder.centre = None  # type: ignore[attr-defined]
     assert "centred" not in client.get("/info").json()["metrics"]
     for path, request in {
         "/similarity": {"pairs": [["a", "b"]], "metrics": ["js", "centred"]},

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.engine import Engine
-from app.observe import Trace
+from app.engine import Engine, Host
+from app.observe import ModelMetrics, Trace
 from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.tokenization import Tokens
@@ -50,10 +50,17 @@ def gated(artifact: Artifact) -> Gated:
 
 @pytest.fixture
 def engine(gated: Gated, settings: Settings) -> Iterator[Engine]:
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
     yield engine
     gated.gate.set()
     engine.close()
+
+
+def start_engine(
+    encoder: Encoder, settings: Settings, metrics: ModelMetrics | None = None
+) -> Engine:
+    cache_bytes = settings.cache_bytes if encoder.static is None else 0
+    return Engine(encoder, Host(settings), cache_bytes, metrics)
 
 
 def trace() -> Trace:

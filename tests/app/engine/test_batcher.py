@@ -12,12 +12,12 @@ from app.engine import Engine
 from app.engine import batcher as batcher_module
 from app.engine.batcher import _Batch
 from app.engine.queue import Sentence, Submission
-from app.observe import Metrics
+from app.observe import Metrics, ModelMetrics
 from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError
 from lattemix.session import Session
-from tests.app.engine.conftest import Gated, held, run, trace, until
+from tests.app.engine.conftest import Gated, held, run, start_engine, trace, until
 
 
 def test_does_not_compute_sentences_of_a_cancelled_request(engine: Engine, gated: Gated) -> None:
@@ -135,9 +135,8 @@ def test_thread_survives_an_internal_error(
         if next(faults):
             raise ZeroDivisionError("in the metrics")
 
-    metrics = Metrics()
-    monkeypatch.setattr(metrics, "observe_batch", observe_batch)
-    engine = Engine(gated, settings, metrics)
+    monkeypatch.setattr(ModelMetrics, "observe_batch", observe_batch)
+    engine = start_engine(gated, settings, Metrics().of_model("tiny"))
 
     async def scenario() -> None:
         with pytest.raises(InferenceError):
@@ -158,7 +157,7 @@ def test_non_finite_mixture_fails_its_sentence_and_is_not_cached(
     value: float,
 ) -> None:
     metrics = Metrics()
-    engine = Engine(gated, settings, metrics)
+    engine = start_engine(gated, settings, metrics.of_model("tiny"))
     poison = gated.tokenize(["a sea"])[0].ids
     compute = Session.run
 
@@ -220,7 +219,7 @@ def test_request_fails_when_one_of_its_batches_fails_and_another_succeeds_at_the
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gated.parallel = 2
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
     poison = gated.tokenize(["a sea"])[0].ids
     gated.fails = lambda batch: poison in batch
     succeeded = threading.Event()

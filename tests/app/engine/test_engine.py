@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from app.engine import Engine
-from app.observe import Metrics
+from app.observe import Metrics, ModelMetrics
 from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TooLongError
-from tests.app.engine.conftest import Gated, held, run, trace, until
+from tests.app.engine.conftest import Gated, held, run, start_engine, trace, until
 from tests.tiny import SENTENCES
 
 
@@ -45,7 +45,7 @@ def test_mixtures_do_not_depend_on_the_batch(engine: Engine, gated: Gated) -> No
 def test_runs_batches_in_parallel(gated: Gated, settings: Settings) -> None:
     gated.parallel = 3
     gated.overhead = 0.0  # so that only sentences of equal length share a batch
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
     gated.gate.clear()
 
     async def scenario() -> None:
@@ -93,7 +93,7 @@ def test_does_not_recompute_cached_sentences(engine: Engine, gated: Gated) -> No
 
 
 def test_caches_nothing_when_cache_bytes_is_0(gated: Gated, settings: Settings) -> None:
-    engine = Engine(gated, settings.model_copy(update={"cache_bytes": 0}))
+    engine = start_engine(gated, settings.model_copy(update={"cache_bytes": 0}))
 
     async def scenario() -> None:
         await engine.encode(["a dog"], trace())
@@ -164,9 +164,8 @@ def test_metrics_count_every_batch(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float, ...]] = []
-    metrics = Metrics()
-    monkeypatch.setattr(metrics, "observe_batch", lambda *batch: seen.append(batch))
-    engine = Engine(gated, settings, metrics)
+    monkeypatch.setattr(ModelMetrics, "observe_batch", lambda _, *batch: seen.append(batch))
+    engine = start_engine(gated, settings, Metrics().of_model("tiny"))
 
     async def scenario() -> None:
         await engine.encode(["a dog runs", "a man"], trace())
@@ -180,8 +179,10 @@ def test_metrics_count_every_batch(
 def test_runs_large_jobs_in_a_thread_while_the_model_is_busy(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
-        assert await engine.compute(lambda: threading.current_thread().name, 32) != "MainThread"
-        assert await engine.compute(lambda: threading.current_thread().name, 1) == "MainThread"
+        assert (
+            await engine.host.compute(lambda: threading.current_thread().name, 32) != "MainThread"
+        )
+        assert await engine.host.compute(lambda: threading.current_thread().name, 1) == "MainThread"
         gated.gate.set()
         await first
 
@@ -191,7 +192,7 @@ def test_runs_large_jobs_in_a_thread_while_the_model_is_busy(engine: Engine, gat
 def test_trace_counts_parallel_batches_as_elapsed_time(gated: Gated, settings: Settings) -> None:
     gated.parallel = 3
     gated.overhead = 0.0
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
     gated.gate.clear()
 
     async def scenario() -> None:

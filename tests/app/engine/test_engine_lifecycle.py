@@ -10,7 +10,7 @@ from app.engine import engine as engine_module
 from app.engine.errors import UnavailableError
 from app.settings import Settings
 from lattemix.errors import InferenceError
-from tests.app.engine.conftest import Gated, held, run, trace, until
+from tests.app.engine.conftest import Gated, held, run, start_engine, trace, until
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_check_fails_when_the_model_hangs(engine: Engine, gated: Gated) -> None:
 def test_check_fails_when_the_model_hangs_and_the_queue_is_full(
     gated: Gated, settings: Settings
 ) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_sentences": 2}))
+    engine = start_engine(gated, settings.model_copy(update={"max_sentences": 2}))
 
     async def scenario() -> None:
         first = await held(engine, gated)
@@ -85,7 +85,7 @@ def test_check_fails_when_the_model_hangs_and_the_queue_is_full(
 
 def test_check_fails_while_draining_but_requests_are_served(engine: Engine) -> None:
     async def scenario() -> None:
-        engine.draining = True
+        engine.host.draining = True
         with pytest.raises(UnavailableError, match="stopping"):
             await engine.check()
         assert len((await engine.encode(["a dog"], trace())).mixtures) == 1
@@ -110,7 +110,7 @@ def test_stop_fails_requests_in_flight_and_rejects_new_ones(engine: Engine, gate
 
 def test_close_ends_all_threads(gated: Gated, settings: Settings) -> None:
     before = set(threading.enumerate())
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
     run(lambda: engine.encode(["a dog " * 99] * 9, trace()))  # too large to be inline
     assert len(set(threading.enumerate()) - before) >= 3  # model, tokenizer, pool
     engine.close()
@@ -121,7 +121,7 @@ def test_close_does_not_wait_for_a_model_that_hangs(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "_TIMEOUT_SECONDS", 0.01)
-    engine = Engine(gated, settings)
+    engine = start_engine(gated, settings)
 
     async def scenario() -> None:
         first = await held(engine, gated)

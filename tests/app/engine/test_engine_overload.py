@@ -11,22 +11,23 @@ import pytest
 
 from app.engine import Engine
 from app.engine import engine as engine_module
+from app.engine import host as host_module
 from app.engine.errors import OverloadedError
 from app.settings import Settings
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, InferenceError
 from lattemix.tokenization import Side, Tokens
-from tests.app.engine.conftest import Gated, held, run, trace, until
+from tests.app.engine.conftest import Gated, held, run, start_engine, trace, until
 from tests.tiny import SENTENCES
 
 
 def test_rejects_sentences_over_max_sentences(gated: Gated, settings: Settings) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_sentences": 6}))
+    engine = start_engine(gated, settings.model_copy(update={"max_sentences": 6}))
 
     async def scenario() -> None:
         first = await held(engine, gated)  # one sentence, not admitted and so never released
         request = trace()
-        with engine.admitted(request):
+        with engine.host.admitted(request):
             waits = asyncio.create_task(
                 engine.encode(SENTENCES[:7], request)
             )  # all of a request is admitted
@@ -49,12 +50,12 @@ def test_rejects_sentences_over_max_sentences(gated: Gated, settings: Settings) 
 def test_rejects_when_the_estimated_wait_is_too_long(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(gated, settings)
-    monkeypatch.setattr(engine_module, "_MIN_REQUESTS", 2)
+    engine = start_engine(gated, settings)
+    monkeypatch.setattr(host_module, "_MIN_REQUESTS", 2)
 
     async def admitted(*texts: str) -> Encoding:
         request = trace()
-        with engine.admitted(request):
+        with engine.host.admitted(request):
             return await engine.encode(texts, request)
 
     async def scenario() -> None:
@@ -108,11 +109,11 @@ def test_retry_after_is_the_estimated_time_of_the_queue(engine: Engine) -> None:
 
 
 def test_rejects_requests_over_max_requests(gated: Gated, settings: Settings) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_requests": 2}))
+    engine = start_engine(gated, settings.model_copy(update={"max_requests": 2}))
     overloaded = pytest.raises(OverloadedError, match="LATTEMIX_MAX_REQUESTS is 2")
-    with engine.admitted(trace()), engine.admitted(trace()), overloaded:
-        engine.admitted(trace()).__enter__()
-    with engine.admitted(trace()):
+    with engine.host.admitted(trace()), engine.host.admitted(trace()), overloaded:
+        engine.host.admitted(trace()).__enter__()
+    with engine.host.admitted(trace()):
         pass
     engine.close()
 
@@ -120,7 +121,7 @@ def test_rejects_requests_over_max_requests(gated: Gated, settings: Settings) ->
 def test_estimated_wait_includes_tokenization(
     gated: Gated, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(gated, settings.model_copy(update={"max_wait_seconds": 1e-5}))
+    engine = start_engine(gated, settings.model_copy(update={"max_wait_seconds": 1e-5}))
     proceed, tokenize = threading.Event(), gated.tokenize
     parts: list[int] = []
 
@@ -132,7 +133,7 @@ def test_estimated_wait_includes_tokenization(
     monkeypatch.setattr(gated, "tokenize", slow)
     monkeypatch.setattr(engine_module, "_INLINE_CHARACTERS", 0)
     monkeypatch.setattr(engine_module, "_SLICE_CHARACTERS", 100)
-    monkeypatch.setattr(engine_module, "_MIN_REQUESTS", -1)
+    monkeypatch.setattr(host_module, "_MIN_REQUESTS", -1)
 
     async def scenario() -> None:
         large = asyncio.create_task(engine.encode(["dog " * 20, "sea " * 20, "a", " "], trace()))
@@ -158,7 +159,7 @@ def test_concurrent_requests_get_their_own_mixtures(
     gated.parallel = 3
     poison = gated.tokenize(["the sea was calm and blue"])[0].ids
     gated.fails = lambda batch: poison in batch or chance.random() < 0.05
-    engine = Engine(gated, settings.model_copy(update={"cache_bytes": 2_000}))
+    engine = start_engine(gated, settings.model_copy(update={"cache_bytes": 2_000}))
     expected = {text: encoder.encode([text]).mixtures[0] for text in SENTENCES}
 
     async def request() -> str:

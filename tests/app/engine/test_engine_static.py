@@ -17,7 +17,7 @@ from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, InferenceError, NonFiniteError, TooLongError
 from lattemix.static import StaticModel, TokenizedTexts
 from model_store import Store
-from tests.app.engine.conftest import run, trace, until
+from tests.app.engine.conftest import run, start_engine, trace, until
 from tests.tiny import SENTENCES
 
 LONG = "the dog likes the sea " * 400
@@ -32,7 +32,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 def engine(static_store: Store, settings: Settings, metrics: Metrics) -> Iterator[Engine]:
     encoder = Encoder(static_store.open("static"), provider="cpu")
-    engine = Engine(encoder, settings, metrics)
+    engine = start_engine(encoder, settings, metrics.of_model("tiny"))
     yield engine
     engine.close()
 
@@ -140,7 +140,7 @@ def test_explains_up_to_the_limit(engine: Engine) -> None:
 
 def test_rejects_when_overloaded(engine: Engine) -> None:
     async def scenario() -> None:
-        engine._requests, engine._characters = 17, 10**8
+        engine.host.requests, engine._characters = 17, 10**8
         with pytest.raises(OverloadedError, match=r"33\.3 seconds of work are queued") as caught:
             await engine.encode(MANY, trace())
         assert caught.value.retry_after == 34

@@ -29,8 +29,8 @@ def failed_trace() -> Trace:
 def test_names_and_types_of_all_metrics() -> None:
     metrics = Metrics()
     metrics.observe_request("/embed", "POST", 424, 0.25, failed_trace())
-    metrics.observe_batch(3, 40, 64, 0.03)
-    metrics.observe_failures("nonfinite", 1)
+    metrics.of_model("default").observe_batch(3, 40, 64, 0.03)
+    metrics.of_model("default").observe_failures("nonfinite", 1)
     metrics.set_info("default", "int8", "cpu", "1.2.3")
     families = text_string_to_metric_families(metrics.render().decode())
     # The parser strips `_total` from counters; the library adds a `_created` gauge to each.
@@ -95,7 +95,9 @@ def test_counts_an_incomplete_trace() -> None:
 
 def test_counts_batches_by_size_fill_and_time() -> None:
     metrics = Metrics()
-    metrics.observe_batch(sentences=3, tokens=48, padded_tokens=64, seconds=0.03)
+    metrics.of_model("default").observe_batch(
+        sentences=3, tokens=48, padded_tokens=64, seconds=0.03
+    )
     assert value(metrics, "batch_sentences_sum") == 3
     assert value(metrics, "batch_tokens_sum") == 48
     assert value(metrics, "batch_fill_sum") == 0.75
@@ -109,7 +111,7 @@ def test_counts_batches_from_several_threads() -> None:
 
     def work() -> None:
         for _ in range(500):
-            metrics.observe_batch(1, 2, 4, 0.001)
+            metrics.of_model("default").observe_batch(1, 2, 4, 0.001)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -121,7 +123,7 @@ def test_counts_batches_from_several_threads() -> None:
 
 def test_reads_gauges_when_rendering() -> None:
     metrics, queue = Metrics(), [3.0, 40.0, 1e6]
-    metrics.watch(lambda: queue[0], lambda: queue[1], lambda: queue[2])
+    metrics.of_model("default").watch(lambda: queue[0], lambda: queue[1], lambda: queue[2])
     names = ("queue_sentences", "queue_tokens", "cache_bytes")
     assert [value(metrics, name) for name in names] == [3, 40, 1e6]
     queue[:] = [0, 1, 2]
@@ -144,7 +146,7 @@ def test_includes_process_metrics() -> None:
 
 def test_services_in_one_process_have_separate_metrics() -> None:
     first, second = Metrics(), Metrics()
-    first.observe_batch(1, 1, 1, 0.1)
+    first.of_model("default").observe_batch(1, 1, 1, 0.1)
     assert value(first, "batch_sentences_count") == 1
     assert value(second, "batch_sentences_count") == 0
 

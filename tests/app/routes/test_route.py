@@ -25,7 +25,7 @@ REQUEST = {"inputs": ["a dog is running"]}
 def app(settings: Settings) -> Iterator[FastAPI]:
     app = create_app(settings)
     yield app
-    app.state.service.engine.close()
+    app.state.service.models.close()
 
 
 def test_works_in_a_mounted_application(app: FastAPI) -> None:
@@ -43,7 +43,7 @@ def test_internal_error_gives_500_and_is_raised(
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(app.state.service.engine, "encode", fail)
+    monkeypatch.setattr(app.state.service.models.default.engine, "encode", fail)
     response = TestClient(app, raise_server_exceptions=False).post("/embed", json=REQUEST)
     assert failure(response)[:2] == (500, "Internal")
     with pytest.raises(type(error)):

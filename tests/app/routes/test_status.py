@@ -45,7 +45,7 @@ def test_info_has_text_embeddings_inference_fields(client: TestClient) -> None:
 
 def test_ready_fails_while_draining(client: TestClient) -> None:
     assert client.get("/ready").json() == {"status": "ready"}
-    client.app.state.service.engine.draining = True  # type: ignore[attr-defined]
+    client.app.state.service.models.host.draining = True  # type: ignore[attr-defined]
     response = client.get("/ready")
     assert (response.status_code, response.json()["error_type"]) == (503, "Unhealthy")
     assert client.get("/health").status_code == 200

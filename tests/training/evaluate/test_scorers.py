@@ -22,7 +22,7 @@ def client(settings: Settings) -> Iterator[Client]:
     app = create_app(settings)
     with Client("http://testserver", transport=httpx.ASGITransport(app)) as client:
         yield client
-    app.state.service.engine.close()
+    app.state.service.models.close()
 
 
 @pytest.fixture
