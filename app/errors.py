@@ -1,6 +1,7 @@
-"""Error responses: one shape, `{"error", "error_type"}`, and one table of status codes."""
+"""Error responses: one table of status codes, and the shape that the clients of a path read."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,8 +13,7 @@ from starlette.types import Scope
 
 from app.engine.errors import OverloadedError, UnavailableError, UnknownModelError
 from app.observe.trace import Trace
-from app.schemas.common import LONE_SURROGATE
-from app.schemas.similarity import PAIRS, SOURCE
+from app.schemas.common import LONE_SURROGATE, TAGS
 from lattemix.errors import InferenceError
 from lattemix.similarity import MetricError
 
@@ -99,19 +99,83 @@ ERRORS: dict[ErrorType, ErrorKind] = {
 }
 
 
-class ErrorResponse(BaseModel):
-    """The body of every error response."""
-
-    error: str = Field(description="What is wrong, with the limit and the setting that raises it.")
-    error_type: ErrorType = Field(description="The type of error, for programs.")
-
-
 class ApiError(HTTPException):
     """An error response: its type gives the status code, its message goes to the client."""
 
-    def __init__(self, error_type: ErrorType, message: str, headers: dict[str, str] | None = None):
+    def __init__(
+        self,
+        error_type: ErrorType,
+        message: str,
+        headers: dict[str, str] | None = None,
+        field: str | None = None,
+    ) -> None:
         super().__init__(ERRORS[error_type].status, message, headers)
         self.error_type = error_type
+        self.field = field  # of the request body, if the error is about one
+
+
+_MESSAGE = "What is wrong, with the limit and the setting that raises it."
+_TYPE = "The type of error, for programs."
+
+
+class ErrorResponse(BaseModel):
+    """The body of an error response."""
+
+    error: str = Field(description=_MESSAGE)
+    error_type: ErrorType = Field(description=_TYPE)
+
+    @classmethod
+    def of(cls, error: ApiError) -> Self:
+        """Return the body of an error."""
+        return cls(error=error.detail, error_type=error.error_type)
+
+
+class OpenAIErrorDetail(BaseModel):
+    """An error, as OpenAI's clients read it."""
+
+    message: str = Field(description=_MESSAGE)
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None = Field(description="The field of the request, if the error is about one.")
+    code: ErrorType = Field(description=_TYPE)
+
+
+class OpenAIErrorResponse(BaseModel):
+    """The body of an error response under `/v1`."""
+
+    error: OpenAIErrorDetail
+
+    @classmethod
+    def of(cls, error: ApiError) -> Self:
+        """Return the body of an error."""
+        kind: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+        kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+        if error.error_type == "Overloaded":
+            kind = "rate_limit_error"
+        detail = OpenAIErrorDetail(
+            message=error.detail, type=kind, param=error.field, code=error.error_type
+        )
+        return cls(error=detail)
+
+
+class CohereErrorResponse(BaseModel):
+    """The body of an error response under `/v2`."""
+
+    message: str = Field(description=_MESSAGE)
+
+    @classmethod
+    def of(cls, error: ApiError) -> Self:
+        """Return the body of an error."""
+        return cls(message=error.detail)
+
+
+ErrorBody = type[ErrorResponse] | type[OpenAIErrorResponse] | type[CohereErrorResponse]
+
+
+def _error_body(path: str) -> ErrorBody:
+    """Return the shape of errors at a path."""
+    if path.startswith("/v1/"):
+        return OpenAIErrorResponse
+    return CohereErrorResponse if path.startswith("/v2/") else ErrorResponse
 
 
 MODEL_ERRORS: tuple[ErrorType, ...] = (
@@ -128,18 +192,19 @@ MODEL_ERRORS: tuple[ErrorType, ...] = (
 )
 
 
-def document(*error_types: ErrorType) -> dict[int | str, dict[str, Any]]:
+def document(*error_types: ErrorType, path: str = "/") -> dict[int | str, dict[str, Any]]:
     """Return OpenAPI's `responses` of an endpoint that can fail with these errors."""
-    return {ERRORS[error_type].status: _document(error_type) for error_type in error_types}
+    body = _error_body(path)
+    return {ERRORS[error_type].status: _document(error_type, body) for error_type in error_types}
 
 
-def _document(error_type: ErrorType) -> dict[str, Any]:
+def _document(error_type: ErrorType, body: ErrorBody) -> dict[str, Any]:
     _, description, example = ERRORS[error_type]
-    body = {"error": example, "error_type": error_type}
+    content = body.of(ApiError(error_type, example)).model_dump()
     response: dict[str, Any] = {
-        "model": ErrorResponse,
+        "model": body,
         "description": description,
-        "content": {"application/json": {"example": body}},
+        "content": {"application/json": {"example": content}},
     }
     if error_type in ("Overloaded", "Unhealthy"):
         seconds = {"type": "integer", "minimum": 1}
@@ -148,7 +213,7 @@ def _document(error_type: ErrorType) -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Register handlers, so that every error response has the same shape."""
+    """Register handlers for all errors."""
     for kind in (
         ClientDisconnect,
         HTTPException,
@@ -174,7 +239,8 @@ def respond(error: ApiError, scope: Scope) -> Response:
     trace: Trace | None = scope.get("state", {}).get("trace")
     if trace is not None:
         trace.error_type = error.error_type
-    body = ErrorResponse(error=error.detail, error_type=error.error_type)
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    body = _error_body(path).of(error)
     return JSONResponse(body.model_dump(), error.status_code, error.headers)
 
 
@@ -199,9 +265,10 @@ def _translate(request: Request, error: Exception) -> ApiError:
         case RequestValidationError():
             first, *rest = error.errors()
             more = f" (and {len(rest)} more)" if rest else ""
-            return ApiError("Validation", f"{_problem_message(first)}{more}.")
+            field = _field_name(first["loc"]) or None
+            return ApiError("Validation", f"{_problem_message(first)}{more}.", field=field)
         case UnknownModelError():
-            return ApiError("NotFound", str(error))
+            return ApiError("NotFound", str(error), field="model")
         case MetricError():
             return ApiError("Validation", str(error))
         case OverloadedError():
@@ -217,15 +284,19 @@ def _translate(request: Request, error: Exception) -> ApiError:
 
 def _problem_message(problem: dict[str, Any]) -> str:
     """Return `pairs[3][0]: Input should be a valid string`, never with an input value."""
-    _, *parts = problem["loc"]
-    if parts[:1] in ([PAIRS], [SOURCE]):
-        del parts[0]
-    name = ""
-    for part in parts:
-        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    name = _field_name(problem["loc"])
     if problem["type"] == "string_unicode":  # pydantic's own message is about raw data
         return f"{name}: {LONE_SURROGATE}" if name else f"A field name {LONE_SURROGATE}"
     if not name:
         return "The body should be a JSON object, sent with content-type: application/json"
     message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{name if len(name) <= 80 else name[:80] + '…'}: {message}"
+
+
+def _field_name(location: Sequence[int | str]) -> str:
+    """Return `pairs[3][0]` for a location in the body; tags of unions are left out."""
+    name = ""
+    for part in location[1:]:
+        if part not in TAGS:
+            name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name

@@ -117,7 +117,8 @@ class RequireKey:
 
     def _check(self, scope: Scope) -> ApiError | None:
         path: str = scope["path"]
-        if path in PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES):
+        reads = scope["method"] != "POST"  # `POST /` computes
+        if reads and (path in PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIXES)):
             return None
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
         key = key.strip()

@@ -14,7 +14,7 @@ from app.engine import Models
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
-from app.routes import embed, explain, playground, rank, similarity, status
+from app.routes import embed, explain, openai, playground, rank, rerank, similarity, status, tei
 from app.routes.context import Service
 from app.settings import Settings, load_settings
 from lattemix import __version__
@@ -63,8 +63,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # Only for the documentation: `RequireKey` checks the key before the body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    model_routers = (similarity.router, embed.router, rank.router, explain.router)
-    for router in (*model_routers, explain.latent_router, status.router):
+    model_routers = (similarity, embed, rank, explain, openai, rerank, tei)
+    routers = (*(routes.router for routes in model_routers), openai.models_router)
+    for router in (*routers, explain.latent_router, status.router):
         app.include_router(router, dependencies=bearer)
     app.include_router(status.probes)
     if settings.playground:

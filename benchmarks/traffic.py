@@ -42,7 +42,7 @@ MIX: list[tuple[int, float, Callable[[list[str]], bytes]]] = [
     (1, 0.6, embed),
     (2, 0.2, lambda pair: similarity([pair])),
     (2, 0.06, lambda pair: post("/explain", {"pair": pair})),
-    (9, 0.08, lambda texts: post("/rank", {"query": texts[0], "candidates": texts[1:]})),
+    (9, 0.08, lambda texts: post("/rank", {"query": texts[0], "texts": texts[1:]})),
     (32, 0.045, embed),
     (64, 0.01, lambda texts: post("/matrix", {"inputs": texts, "metric": "js", "top_k": 9})),
     (256, 0.005, embed),

@@ -85,7 +85,7 @@ class Encoder:
     ) -> None:
         self.reason = reason  # why this precision was chosen
         self.manifest: Manifest = artifact.manifest
-        self._tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
+        self.tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
         self._session = Session(artifact, provider, threads or 1, device_id)
         self.provider = self._session.provider
         on_cpu = self.provider == "cpu"
@@ -103,10 +103,10 @@ class Encoder:
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         digest, latents = self.manifest.head.sha256, artifact.latents
         self.latents = read_latents(latents, digest, *latent_shape) if latents else None
-        self._weights = _load(artifact.weights, (self._tokenizer.vocabulary_size,))  # [V], or None
+        self._weights = _load(artifact.weights, (self.tokenizer.vocabulary_size,))  # [V], or None
         self.static: StaticModel | None = None  # encodes texts of a static model
         if self.manifest.is_static:
-            parts = self._tokenizer, self._session, self._weights
+            parts = self.tokenizer, self._session, self._weights
             self.static = StaticModel(*parts, latent_shape)
         heaviest = 0 if self._weights is None else int(self._weights.argmax())
         self.probe = Tokens([heaviest], 1)  # the shortest text; every vocabulary has an id 0
@@ -212,13 +212,13 @@ class Encoder:
         Raises:
             EmptyTextError: a text has no tokens, or only tokens of weight 0.
         """
-        tokens = self._tokenizer(texts, side)
+        tokens = self.tokenizer(texts, side)
         self._check_empty(tokens)
         return tokens
 
     def parse(self, texts: Sequence[str], side: Side = "right") -> list[ParsedText]:
         """Tokenize and truncate texts, with token positions, for a run per token."""
-        parsed = [self._tokenizer.parse(text, side) for text in texts]
+        parsed = [self.tokenizer.parse(text, side) for text in texts]
         self._check_empty([text.tokens for text in parsed])
         return parsed
 

@@ -84,6 +84,8 @@ def explain(
     return {
         "metric": metric,
         "similarity": np.float32(scores.similarity),
+        "tokens": (a.tokens, b.tokens),
+        "truncated": (a.truncated, b.truncated),
         "a": _sentence(texts[0], a, scores.a, words_a, token_mixtures),
         "b": _sentence(texts[1], b, scores.b, words_b, token_mixtures),
         "alignment": alignment,
@@ -100,7 +102,7 @@ def _sentence(
     sentence: dict[str, Any] = {
         "tokens": [
             {
-                **span._asdict(),
+                **{name: getattr(span, name) for name in ("token", "start", "end", "special")},
                 "word": word_of.get(index),
                 "weight": encoding.weights[index],
                 "contribution": rounded[index],
@@ -117,8 +119,6 @@ def _sentence(
             }
             for word in found
         ],
-        "total_tokens": encoding.tokens,
-        "truncated": encoding.truncated,
     }
     if mixtures:
         sentence["mixtures"] = b64encode(encoding.mixtures.astype("<f4").tobytes()).decode()

@@ -16,6 +16,7 @@ Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 
 _FINGERPRINT = "Short hash of the weights: only mixtures of the same fingerprint are comparable."
 _METRIC = "Similarity metric of the scores."
+_TRUNCATED = "Whether each sentence was truncated."
 _TOKENS = "Token count of each sentence before truncation, including special tokens."
 
 
@@ -35,7 +36,7 @@ class Rejection:
     reason: str
 
 
-class PairSimilarity(BaseModel):
+class Similarities(BaseModel):
     """Similarities of one pair; only the requested metrics are present."""
 
     cosine: float | None = Field(None, description="Cosine of the flattened mixtures, in [0, 1].")
@@ -45,7 +46,6 @@ class PairSimilarity(BaseModel):
     centred: float | None = Field(
         None, description="Cosine of sqrt(mixture) minus its corpus mean, in [-1, 1]."
     )
-    truncated: Two[bool] = Field(description="Whether each sentence was truncated.")
 
 
 class SimilarityResponse(BaseModel):
@@ -54,8 +54,15 @@ class SimilarityResponse(BaseModel):
     model: str = Field(examples=["default"])
     fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=f"{_METRIC} Of several, the first in the request.")
-    similarities: list[PairSimilarity]
+    similarities: list[Similarities]
     tokens: list[Two[int]] = Field(description=_TOKENS)
+    truncated: list[Two[bool]] = Field(description=_TRUNCATED)
+
+
+class PairSimilarity(Similarities):
+    """Similarities of one pair, as the library yields them."""
+
+    truncated: Two[bool] = Field(description=_TRUNCATED)
 
 
 class SparseMixture(BaseModel):
@@ -75,7 +82,7 @@ class EmbedResponse(BaseModel):
         Field(description="One mixture per sentence, in the requested `format`.")
     )
     tokens: list[int] = Field(description=_TOKENS)
-    truncated: list[bool] = Field(description="Whether each sentence was truncated.")
+    truncated: list[bool] = Field(description=_TRUNCATED)
 
 
 class OpenAIEmbedding(BaseModel):
@@ -93,6 +100,24 @@ class OpenAIUsage(BaseModel):
     total_tokens: int
 
 
+class OpenAIModel(BaseModel):
+    """A served model."""
+
+    id: str = Field(examples=["default"])
+    object: Literal["model"]
+    created: int = Field(description="When the model was assembled, in seconds since 1970.")
+    owned_by: str
+    max_model_len: int | None = Field(description="Maximum tokens per text. Null: no limit.")
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
+
+
+class OpenAIModels(BaseModel):
+    """The served models, the default first."""
+
+    object: Literal["list"]
+    data: list[OpenAIModel]
+
+
 class OpenAIResponse(BaseModel):
     """Vectors in the order of the inputs."""
 
@@ -103,31 +128,123 @@ class OpenAIResponse(BaseModel):
     usage: OpenAIUsage
 
 
-class RankResult(BaseModel):
-    """One candidate's position and score."""
-
-    index: int = Field(description="Position of the candidate in the request.")
-    score: float = Field(description="Similarity to the query.")
-    truncated: bool = Field(description="Whether the candidate was truncated.")
-    text: str | None = Field(None, description="The candidate, if `return_texts` is set.")
-
-
-class RankResponse(BaseModel):
-    """Candidates, most similar first."""
-
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
-    metric: Metric = Field(description=_METRIC)
-    query_truncated: bool = Field(description="Whether the query was truncated.")
-    results: list[RankResult]
-
-
-class RerankResult(BaseModel):
+class RankedText(BaseModel):
     """One text's position and score."""
 
     index: int = Field(description="Position of the text in the request.")
     score: float = Field(description="Similarity to the query.")
-    text: str | None = Field(None, description="The text, if `return_text` is set.")
+    text: str | None = Field(None, description="The text, if it was requested.")
+
+
+class RankResult(RankedText):
+    """One text's position and score, as the library returns them."""
+
+    truncated: bool = Field(description="Whether the text was truncated.")
+
+
+class RankTokens(BaseModel):
+    """Token counts before truncation, including special tokens."""
+
+    query: int
+    texts: list[int]
+
+
+class RankTruncated(BaseModel):
+    """Whether each sentence was truncated."""
+
+    query: bool
+    texts: list[bool]
+
+
+class RankResponse(BaseModel):
+    """Texts, most similar first."""
+
+    model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
+    metric: Metric = Field(description=_METRIC)
+    results: list[RankedText]
+    tokens: RankTokens
+    truncated: RankTruncated
+
+
+class TeiRerankResult(RankedText):
+    """One text's position and score, as text-embeddings-inference names them."""
+
+
+class DocumentText(BaseModel):
+    """The text of a document."""
+
+    text: str
+
+
+class RerankResult(BaseModel):
+    """One document's position and score."""
+
+    index: int = Field(description="Position of the document in the request.")
+    relevance_score: float = Field(description="Similarity to the query.")
+    document: DocumentText | None = Field(
+        None, description="The document, if `return_documents` is set."
+    )
+
+
+class ApiVersion(BaseModel):
+    """The version of the API."""
+
+    version: str
+
+
+class BilledUnits(BaseModel):
+    """The units that Cohere would bill."""
+
+    search_units: int
+
+
+class RerankMeta(BaseModel):
+    """What Cohere's clients expect beside the results."""
+
+    api_version: ApiVersion
+    billed_units: BilledUnits
+
+
+class RerankResponse(BaseModel):
+    """Documents, most similar first, in the format of Cohere, Jina and vLLM."""
+
+    id: str = Field(description="The request id.")
+    model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
+    results: list[RerankResult]
+    meta: RerankMeta
+    usage: OpenAIUsage
+
+
+class PairScore(BaseModel):
+    """The similarity of one pair."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class ScoreResponse(BaseModel):
+    """Similarities in the order of the request, in the format of vLLM."""
+
+    id: str = Field(description="The request id.")
+    object: Literal["list"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
+    data: list[PairScore]
+    usage: OpenAIUsage
+
+
+class TeiToken(BaseModel):
+    """A token, as text-embeddings-inference describes it."""
+
+    id: int
+    text: str = Field(description="Its part of the text; the vocabulary entry if special.")
+    special: bool
+    start: int | None = Field(description="Offset of its first character; null if special.")
+    stop: int | None = Field(description="Offset after its last character; null if special.")
 
 
 class MatrixResponse(BaseModel):
@@ -140,7 +257,7 @@ class MatrixResponse(BaseModel):
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
     scores: list[float] = Field(description="Similarity of each pair.")
     tokens: list[int] = Field(description=_TOKENS)
-    truncated: list[bool] = Field(description="Whether each sentence was truncated.")
+    truncated: list[bool] = Field(description=_TRUNCATED)
 
 
 class TokenContribution(BaseModel):
@@ -172,8 +289,6 @@ class SentenceExplanation(BaseModel):
         description="The tokens read, in order. Their contributions sum to the similarity."
     )
     words: list[WordContribution] = Field(description="The words, without special tokens.")
-    total_tokens: int = Field(description="Tokens of the sentence, including truncated ones.")
-    truncated: bool = Field(description="Whether the sentence was truncated.")
     mixtures: str | None = Field(
         None, description="Mixtures of all tokens [S, L, C], float32 in base64, if requested."
     )
@@ -230,6 +345,8 @@ class Explanation(BaseModel):
     fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     similarity: float
+    tokens: Two[int] = Field(description=_TOKENS)
+    truncated: Two[bool] = Field(description=_TRUNCATED)
     a: SentenceExplanation
     b: SentenceExplanation
     alignment: Alignment
@@ -311,6 +428,10 @@ class InfoResponse(ModelInfo):
     max_client_batch_size: int = Field(description="Maximum sentences per request.")
     max_concurrent_requests: int = Field(description="Maximum concurrent requests.")
     tokenization_workers: int
+    served_model_name: str = Field(description="Same as `model`.", examples=["default"])
+    max_batch_requests: None = Field(description="Batches are limited by tokens only.")
+    sha: None
+    docker_label: None
     auto_truncate: bool = Field(
         description="Whether endpoints that report truncation truncate by default."
     )

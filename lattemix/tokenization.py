@@ -51,6 +51,7 @@ class TokenSpan(NamedTuple):
     end: int
     word: int | None  # index of its word in the text
     special: bool  # added by the tokenizer
+    id: int = 0
 
 
 class ParsedText(NamedTuple):
@@ -98,6 +99,21 @@ class Tokenizer:
             return rows
         return [[*self._before, *ids, *self._after] for ids in rows]
 
+    def decode(self, ids: list[int]) -> str | None:
+        """Return the text of token ids, special tokens included; None if it has other ids."""
+        before, after = len(self._before), len(self._after)
+        if not self.special_tokens or max(ids, default=0) >= self.vocabulary_size:
+            return None  # ids without special tokens could be another vocabulary's
+        with _translated_errors():
+            text: str = self._tokenizer.decode(ids[before : len(ids) - after])
+        return text if self.ids([text])[0] == ids else None
+
+    def describe(self, texts: Sequence[str], special: bool = True) -> list[list[TokenSpan]]:
+        """Return all tokens of each text with their positions."""
+        with _translated_errors():
+            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=special)
+        return [_spans(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+
     def parse(self, text: str, side: Side = "right") -> ParsedText:
         """Tokenize a text with the position of each token."""
         with _translated_errors():
@@ -106,17 +122,7 @@ class Tokenizer:
             else:
                 (encoding,) = self._tokenizer.encode_batch([text])
         limit = self._max_tokens or MAX_PARSED_TOKENS
-        columns = zip(
-            self._truncate(encoding.tokens, side, limit),
-            self._truncate(encoding.offsets, side, limit),
-            self._truncate(encoding.word_ids, side, limit),
-            self._truncate(encoding.special_tokens_mask, side, limit),
-            strict=True,
-        )
-        spans = [
-            TokenSpan(token, *_stripped(text, *offsets), None if special else word, bool(special))
-            for token, offsets, word, special in columns
-        ]
+        spans = self._truncate(_spans(text, encoding), side, limit)
         return ParsedText(self._tokens(encoding.ids, side, limit)._replace(per_token=True), spans)
 
     def _tokens(self, ids: list[int], side: Side, limit: int | None) -> Tokens:
@@ -209,6 +215,21 @@ def _translated_errors() -> Iterator[None]:
         # Log only the type: a Rust panic message can quote the text.
         log.error("The tokenizer failed: %s", type(panic).__name__)
         raise InferenceError from None
+
+
+def _spans(text: str, encoding: tokenizers.Encoding) -> list[TokenSpan]:
+    columns = zip(
+        encoding.tokens,
+        encoding.offsets,
+        encoding.word_ids,
+        encoding.special_tokens_mask,
+        encoding.ids,
+        strict=True,
+    )
+    return [
+        TokenSpan(token, *_stripped(text, *offsets), None if special else word, bool(special), id_)
+        for token, offsets, word, special, id_ in columns
+    ]
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

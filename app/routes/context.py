@@ -1,6 +1,7 @@
 """The running service, and the context of one request to a model."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class RequestContext:
         name: FieldName,
         options: TruncationOptions,
     ) -> T:
-        self._check(field, texts, name)
+        self.check_texts(field, texts, name)
         truncate, side = bool(options.truncate), options.truncation_direction
         try:
             return await encode(texts, self.trace, truncate, side)
@@ -106,17 +107,28 @@ class RequestContext:
         """Run other work of the request in a thread."""
         return await self.service.models.host.off_loop(job)
 
-    def _check(self, field: str, texts: Sequence[str], name: FieldName) -> None:
-        """Reject no texts, too many or too long ones before they are tokenized."""
-        if not texts:
-            raise ApiError("Empty", f"{field} is empty: send at least one.")
-        max_inputs, max_characters = self.settings.max_inputs, self.settings.max_characters
-        if len(texts) > max_inputs:
+    @property
+    def created(self) -> int:
+        """Time of the request, in seconds since 1970."""
+        return int(time.time())
+
+    def check_count(self, field: str, items: Sequence[object]) -> None:
+        """Reject no texts or too many."""
+        if not items:
+            raise ApiError("Empty", f"{field} is empty: send at least one.", field=field)
+        max_inputs = self.settings.max_inputs
+        if len(items) > max_inputs:
             raise ApiError(
                 "TooLarge",
-                f"{field} holds {len(texts):,} sentences, more than the {max_inputs:,} of "
+                f"{field} holds {len(items):,} sentences, more than the {max_inputs:,} of "
                 "LATTEMIX_MAX_INPUTS: send several requests, or raise it.",
+                field=field,
             )
+
+    def check_texts(self, field: str, texts: Sequence[str], name: FieldName) -> None:
+        """Reject no texts, too many or too long ones before they are tokenized."""
+        self.check_count(field, texts)
+        max_characters = self.settings.max_characters
         for index, text in enumerate(texts):
             if len(text) > max_characters:
                 raise ApiError(

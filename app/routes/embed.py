@@ -1,4 +1,4 @@
-"""`POST /embed` and `POST /v1/embeddings`: mixtures or vectors of sentences."""
+"""`POST /embed`: vectors or mixtures of sentences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,32 +12,45 @@ from app.routes.context import Context
 from app.routes.route import ModelRoute
 from app.routes.serialize import (
     document_model_responses,
+    json_list,
     json_response,
     npy_response,
+    row_chunks,
     to_base64,
     wants_npy,
 )
-from app.schemas.embed import EmbedRequest, OpenAIRequest
-from lattemix.responses import EmbedResponse, OpenAIResponse
-from lattemix.similarity import vectors
+from app.routes.vectors import VectorFormat
+from app.schemas.embed import EmbedRequest
+from lattemix.responses import EmbedResponse
 
 router = APIRouter(tags=["embed"], route_class=ModelRoute)
+
+_CUTOFF = EmbedRequest.model_fields["cutoff"].default
 
 
 @router.post(
     "/embed",
-    summary="Mixtures of sentences",
-    response_model=EmbedResponse,
-    responses=document_model_responses(array="Mixtures [N, L, C]."),
+    summary="Vectors or mixtures of sentences",
+    response_model=list[list[float]] | EmbedResponse,
+    responses=document_model_responses(array="Vectors [N, D]; with `format`, mixtures [N, L, C]."),
 )
 async def embed(body: EmbedRequest, context: Context) -> Response:
-    """Return the mixture of each sentence: L distributions over C classes."""
+    """Return vectors, as text-embeddings-inference does; with `format`, mixtures.
+
+    Vectors have unit length, and their dot products are the similarities of the model's
+    recommended metric. A mixture is L distributions over C classes.
+    """
     npy = wants_npy(context.request)
     _check_options(body, npy)
+    vector_format = VectorFormat.of(context.model, body)
     encoding = await context.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
-    mixtures = encoding.mixtures
 
-    def respond() -> Response:
+    def vectors() -> Response:
+        rows = vector_format(encoding.mixtures)
+        return npy_response(rows) if npy else json_list(row_chunks(rows))
+
+    def mixtures() -> Response:
+        mixtures = encoding.mixtures
         if npy:
             return npy_response(mixtures.astype(body.dtype, copy=False))
         content = {
@@ -46,7 +59,7 @@ async def embed(body: EmbedRequest, context: Context) -> Response:
             "tokens": encoding.tokens,
             "truncated": encoding.truncated,
         }
-        formats: dict[str, Callable[[NDArray[np.float32]], object]] = {
+        formats: dict[str | None, Callable[[NDArray[np.float32]], object]] = {
             "dense": lambda mixture: mixture,
             "flat": np.ravel,
             "sparse": lambda mixture: _sparse(mixture.ravel(), body.cutoff),
@@ -55,18 +68,25 @@ async def embed(body: EmbedRequest, context: Context) -> Response:
         convert = formats[body.format]
         return json_response(content, embeddings=([convert(mixture)] for mixture in mixtures))
 
-    return await context.compute(respond)
+    return await context.compute(vectors if body.format is None else mixtures)
 
 
 def _check_options(body: EmbedRequest, npy: bool) -> None:
     """Reject options that would have no effect, unless they have their default."""
     form = "npy" if npy else body.format
     problem = None
-    if npy and body.format != "dense":
+    if body.format is None:
+        problem = "cutoff: applies to the format sparse." if body.cutoff != _CUTOFF else None
+    elif body.dimensions is not None or body.metric is not None:
+        field = "metric" if body.dimensions is None else "dimensions"
+        problem = f"{field}: applies to vectors, not to mixtures: leave out format."
+    elif npy and body.format != "dense":
         problem = f"format: an npy response is always dense, not {body.format}."
+    elif body.dtype in ("int8", "binary"):
+        problem = f"dtype: {body.dtype} applies to vectors, not to mixtures: leave out format."
     elif form not in ("base64", "npy") and body.dtype != "float32":
         problem = f"dtype: {body.dtype} applies to base64 and npy, not to {form}."
-    elif form != "sparse" and body.cutoff != EmbedRequest.model_fields["cutoff"].default:
+    elif form != "sparse" and body.cutoff != _CUTOFF:
         problem = f"cutoff: applies to sparse, not to {form}."
     if problem:
         raise ApiError("Validation", problem)
@@ -75,42 +95,3 @@ def _check_options(body: EmbedRequest, npy: bool) -> None:
 def _sparse(weights: NDArray[np.float32], cutoff: float) -> dict[str, NDArray[Any]]:
     (indices,) = np.nonzero(weights >= cutoff)
     return {"indices": indices, "values": weights[indices]}
-
-
-@router.post(
-    "/v1/embeddings",
-    summary="Vectors of texts, for OpenAI clients",
-    response_model=OpenAIResponse,
-    responses=document_model_responses(),
-)
-async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
-    """Return vectors of unit length, in the format of OpenAI's API.
-
-    Dot products of these vectors are the model's recommended metric.
-    """
-    model = context.model
-    manifest = model.manifest
-    length = manifest.latent_dims * manifest.classes
-    if body.dimensions not in (None, length):
-        raise ApiError(
-            "Validation", f"dimensions: this model's vectors have {length:,}; leave it out."
-        )
-    metric = model.metric(body.metric)
-    encoding = await context.encode("input", body.input, lambda i: f"input[{i}]", body)
-
-    def respond() -> Response:
-        rows = vectors(metric, encoding.mixtures, model.centre).astype(np.float32)
-        tokens = sum(min(count, manifest.max_tokens or count) for count in encoding.tokens)
-        content = {
-            "object": "list",
-            **model.identity,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
-        convert = to_base64 if body.encoding_format == "base64" else np.asarray
-        data = (
-            [{"object": "embedding", "index": index, "embedding": convert(row)}]
-            for index, row in enumerate(rows)
-        )
-        return json_response(content, data=data)
-
-    return await context.compute(respond)

@@ -1,4 +1,4 @@
-"""`POST /rank`, `/rerank` and `/matrix`: one sentence against many, or all against all."""
+"""`POST /rank` and `/matrix`: one sentence against many, or all against all."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,11 @@ from app.routes.serialize import (
     row_chunks,
     wants_npy,
 )
-from app.schemas.rank import MatrixRequest, RankRequest, RerankRequest
+from app.schemas.rank import MatrixRequest, RankRequest
+from app.schemas.rerank import RerankRequest, TeiRerankRequest
 from lattemix.encoder import Encoding
 from lattemix.ranking import order, pairs_above
-from lattemix.responses import MatrixResponse, RankResponse, RerankResult
+from lattemix.responses import MatrixResponse, RankResponse
 from lattemix.similarity import matrix
 from model_store import Metric
 
@@ -30,38 +31,23 @@ Scores = NDArray[np.float32]
 
 @router.post(
     "/rank",
-    summary="Candidates ordered by similarity to a query",
+    summary="Texts ordered by similarity to a query",
     response_model=RankResponse,
     responses=document_model_responses(),
 )
 async def rank(body: RankRequest, context: Context) -> Response:
-    """Order candidates by their similarity to a query, most similar first."""
-    metric, encoding, scores = await _compare(context, body, "candidates", body.candidates)
-    texts = body.candidates if body.return_texts else None
-    results = [
-        result | {"truncated": encoding.truncated[result["index"] + 1]}
-        for result in _results(scores, texts)[: body.top_k]
-    ]
+    """Order texts by their similarity to a query, most similar first."""
+    metric, encoding, scores = await compare(context, body, body.query, "texts", body.texts)
+    tokens, truncated = encoding.tokens, encoding.truncated
     return json_response(
         {
             **context.model.identity,
             "metric": metric,
-            "query_truncated": encoding.truncated[0],
-            "results": results,
+            "results": results(scores, body.texts if body.return_texts else None)[: body.top_k],
+            "tokens": {"query": tokens[0], "texts": tokens[1:]},
+            "truncated": {"query": truncated[0], "texts": truncated[1:]},
         }
     )
-
-
-@router.post(
-    "/rerank",
-    summary="Texts ordered by similarity to a query, for text-embeddings-inference clients",
-    response_model=list[RerankResult],
-    responses=document_model_responses(),
-)
-async def rerank(body: RerankRequest, context: Context) -> Response:
-    """Like `/rank`, with the request and response of text-embeddings-inference."""
-    _, _, scores = await _compare(context, body, "texts", body.texts)
-    return json_response(_results(scores, body.texts if body.return_text else None))
 
 
 @router.post(
@@ -97,8 +83,12 @@ async def compare_all(body: MatrixRequest, context: Context) -> Response:
     return await context.compute(respond)
 
 
-async def _compare(
-    context: RequestContext, body: RankRequest | RerankRequest, field: str, texts: Sequence[str]
+async def compare(
+    context: RequestContext,
+    body: RankRequest | RerankRequest | TeiRerankRequest,
+    query: str,
+    field: str,
+    texts: Sequence[str],
 ) -> tuple[Metric, Encoding, Scores]:
     """Return the metric, the encoding of query and texts, and the texts' scores."""
 
@@ -106,14 +96,14 @@ async def _compare(
         return f"{field}[{index - 1}]" if index else "query"
 
     metric = context.model.metric(body.metric)
-    sentences = [body.query, *texts] if texts else []
+    sentences = [query, *texts] if texts else []
     encoding = await context.encode(field, sentences, name, body)
-    query, others = encoding.mixtures[:1], encoding.mixtures[1:]
-    table = await context.compute(lambda: matrix(metric, query, others, context.model.centre))
+    mixtures, centre = encoding.mixtures, context.model.centre
+    table = await context.compute(lambda: matrix(metric, mixtures[:1], mixtures[1:], centre))
     return metric, encoding, table[0]
 
 
-def _results(scores: Scores, texts: Sequence[str] | None) -> list[dict[str, Any]]:
+def results(scores: Scores, texts: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return index and score, highest score first, with the text if texts are given."""
     return [
         {"index": i, "score": scores[i]} | ({"text": texts[i]} if texts else {})

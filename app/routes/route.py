@@ -30,6 +30,8 @@ class ModelRoute(APIRoute):
     and parses large bodies on the event loop.
     """
 
+    token_ids = False  # whether texts may be lists of token ids
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the coroutine function that answers a request."""
         hints = get_type_hints(self.endpoint, include_extras=True)
@@ -43,12 +45,30 @@ class ModelRoute(APIRoute):
                     body = _parse(content, adapter)
                 else:
                     limit = context.settings.max_inputs
-                    body = await context.off_loop(lambda: _parse_large(content, adapter, limit))
+                    body = await context.off_loop(
+                        lambda: self._parse_large(content, adapter, limit)
+                    )
                 with context.lease_model(body.model):
                     response: Response = await self.endpoint(body=body, context=context)
             return response
 
         return handle
+
+    def _parse_large(self, content: bytes, adapter: TypeAdapter[Any], max_inputs: int) -> Any:
+        """Return the validated body; reject it before parsing if it has too many items."""
+        if _has_more_items(content, max_inputs, self.token_ids):
+            raise ApiError(
+                "TooLarge",
+                f"The body holds more items than the {max_inputs:,} sentences of "
+                "LATTEMIX_MAX_INPUTS need: send several requests, or raise it.",
+            )
+        return _parse(content, adapter)
+
+
+class TokenIdRoute(ModelRoute):
+    """An endpoint whose texts may be lists of token ids."""
+
+    token_ids = True
 
 
 async def _read(request: Request) -> bytes:
@@ -89,20 +109,10 @@ def _parse(content: bytes, adapter: TypeAdapter[Any]) -> Any:
         ) from None
 
 
-def _parse_large(content: bytes, adapter: TypeAdapter[Any], max_inputs: int) -> Any:
-    """Return the validated body; reject it before parsing if it has too many items."""
-    if _has_more_items(content, max_inputs):
-        raise ApiError(
-            "TooLarge",
-            f"The body holds more items than the {max_inputs:,} sentences of LATTEMIX_MAX_INPUTS "
-            "need: send several requests, or raise it.",
-        )
-    return _parse(content, adapter)
-
-
-def _has_more_items(content: bytes, inputs: int) -> bool:
+def _has_more_items(content: bytes, inputs: int, numbers: bool = False) -> bool:
     """Whether a JSON body has more values than a valid request with this many inputs.
 
+    With `numbers`, any number of them is valid.
     Counts piece by piece: parsing all of it could hold the GIL for half a second.
     """
     limit = _ITEMS_PER_INPUT * inputs + _OTHER_ITEMS
@@ -116,7 +126,8 @@ def _has_more_items(content: bytes, inputs: int) -> bool:
         quotes += len(parts) - 1
         brackets += outside.count(b"[") + outside.count(b"{")
         bytes_outside += len(outside)
-        if quotes // 2 + brackets > limit or bytes_outside > limit * _BYTES_PER_ITEM:
+        too_many_bytes = not numbers and bytes_outside > limit * _BYTES_PER_ITEM
+        if quotes // 2 + brackets > limit or too_many_bytes:
             return True
         start += len(piece)
     return False

@@ -21,8 +21,15 @@ _ROWS_PER_CHUNK = 4096
 Items = list[Any] | NDArray[Any]
 
 
-def document_model_responses(array: str | None = None) -> dict[int | str, dict[str, Any]]:
-    """Return OpenAPI's `responses` of a model endpoint; `array` describes its npy response."""
+def document_model_responses(
+    path: str = "/", array: str | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's `responses` of a model endpoint.
+
+    Args:
+        path: of the endpoint, or its beginning; it decides the shape of errors.
+        array: description of its npy response, if it has one.
+    """
     headers: dict[str, Any] = {
         name: {"schema": {"type": "string"}}
         for name in ("x-request-id", "x-model", "x-fingerprint")
@@ -35,7 +42,7 @@ def document_model_responses(array: str | None = None) -> dict[int | str, dict[s
     if array is not None:
         schema = {"type": "string", "format": "binary", "description": array}
         success["content"] = {NPY: {"schema": schema}}
-    return {200: success, **document(*MODEL_ERRORS)}
+    return {200: success, **document(*MODEL_ERRORS, path=path)}
 
 
 def json_response(content: object, **lists: Iterable[Items]) -> Response:
@@ -55,6 +62,12 @@ def json_response(content: object, **lists: Iterable[Items]) -> Response:
             parts.append(b"]")
         parts.append(b"}")
     return Response(b"".join(parts), media_type="application/json")
+
+
+def json_list(chunks: Iterable[Items]) -> Response:
+    """Return a JSON list, serialised chunk by chunk."""
+    rows = b",".join(_dumps(chunk)[1:-1] for chunk in chunks)
+    return Response(b"[" + rows + b"]", media_type="application/json")
 
 
 def row_chunks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:

@@ -45,7 +45,7 @@ async def similarities(
     return their similarities as a plain list.
     """
     if isinstance(body, SourceRequest):
-        return await _compare_source(body, context)
+        return await compare_source(body, context)
     return await _compare_pairs(body, context)
 
 
@@ -61,25 +61,24 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
         scores = {
             metric: similarity(metric, a, b, model.centre).astype(np.float32) for metric in metrics
         }
-        rows = [
-            {metric: column[i] for metric, column in scores.items()}
-            | {"truncated": encoding.truncated[2 * i : 2 * i + 2]}
-            for i in range(len(a))
-        ]
-        tokens = list(zip(encoding.tokens[::2], encoding.tokens[1::2], strict=True))
+        rows = [{metric: column[i] for metric, column in scores.items()} for i in range(len(a))]
+        tokens, truncated = encoding.tokens, encoding.truncated
         return json_response(
             {
                 **model.identity,
                 "metric": metrics[0],
                 "similarities": rows,
-                "tokens": tokens,
+                "tokens": list(zip(tokens[::2], tokens[1::2], strict=True)),
+                "truncated": list(zip(truncated[::2], truncated[1::2], strict=True)),
             }
         )
 
     return await context.compute(respond)
 
 
-async def _compare_source(body: SourceRequest, context: RequestContext) -> Response:
+async def compare_source(body: SourceRequest, context: RequestContext) -> Response:
+    """Compare one sentence with several."""
+
     def name(index: int) -> str:
         return f"inputs.sentences[{index - 1}]" if index else "inputs.source_sentence"
 

@@ -70,5 +70,9 @@ async def info(
         max_client_batch_size=settings.max_inputs,
         max_concurrent_requests=settings.max_requests,
         tokenization_workers=1,
+        served_model_name=served.name,
+        max_batch_requests=None,
+        sha=None,
+        docker_label=None,
         auto_truncate=True,
     )

@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+# Tags of alternative bodies or fields, in error locations; no field has such a name.
+TAGS = {"(pairs)", "(source)", "(texts)", "(token ids)"}
 LONE_SURROGATE = "holds a lone surrogate, which is not valid Unicode"
 
 
@@ -99,6 +101,12 @@ class ModelChoice(RequestBody):
     """A request that may choose one of the served models."""
 
     model: str | None = Field(None, description=MODEL, examples=["default"])
+
+
+class CompatibleRequest(ModelChoice):
+    """The body of another service's API, whose clients send fields that have no meaning here."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class _Directed(RequestBody):

@@ -1,64 +1,27 @@
-"""Bodies of `/embed` and `/v1/embeddings`."""
+"""Body of `/embed`."""
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, StrictBool
 
 from app.schemas.common import (
     METRIC,
     Count,
     ModelChoice,
-    RejectedByDefault,
+    RequestBody,
     Texts,
     TruncatedByDefault,
     number,
 )
+from lattemix.quantization import DType
 
 Format = Literal["dense", "flat", "sparse", "base64"]
-DType = Literal["float32", "float16"]
 DotMetric = Literal["cosine", "bhattacharyya", "centred"]
 
 
-class EmbedRequest(ModelChoice, TruncatedByDefault):
-    """Sentences to encode as mixtures."""
+class VectorOptions(RequestBody):
+    """Options of vectors: which dot product, how long, and in which number type."""
 
-    inputs: Texts = Field(
-        description="A sentence, or a list of sentences.",
-        examples=[["A man is eating.", "Someone is having lunch."]],
-    )
-    format: Format = Field(
-        "dense",
-        description="Format of a mixture. `dense`: nested lists `[L][C]`; `flat`: a list `[L*C]`; "
-        "`sparse`: indices and values of the weights of at least `cutoff`; `base64`: the bytes of "
-        "`flat`, little-endian. For thousands of sentences, request a numpy array instead of JSON "
-        "with the header `Accept: application/x-npy`.",
-    )
-    cutoff: Annotated[float, Field(ge=0, le=1), BeforeValidator(number)] = Field(
-        0.01, description="Smallest weight included in `sparse`; rejected with other formats."
-    )
-    dtype: DType = Field(
-        "float32", description="Number type of `base64` and npy; rejected with other formats."
-    )
-
-
-def _no_token_ids(value: object) -> object:
-    items = value if isinstance(value, list) else [value]
-    if any(isinstance(item, int | list) for item in items[:1]):
-        raise ValueError("token ids belong to another model's vocabulary: send texts")
-    return value
-
-
-class OpenAIRequest(ModelChoice, RejectedByDefault):
-    """The body of OpenAI's embeddings endpoint."""
-
-    input: Annotated[Texts, BeforeValidator(_no_token_ids)] = Field(
-        description="A text, or a list of texts.", examples=[["A man is eating."]]
-    )
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None,
-        description="`float`: lists of numbers; `base64`: the bytes of little-endian float32. "
-        "Default: `float`.",
-    )
     metric: DotMetric | None = Field(
         None,
         description=f"{METRIC} Dot products of the vectors are this metric. `js` and `l2` are not "
@@ -66,6 +29,36 @@ class OpenAIRequest(ModelChoice, RejectedByDefault):
         "which `js` follows closely.",
     )
     dimensions: Count | None = Field(
-        None, description="Length of the vectors; only the model's own length is accepted."
+        None,
+        description="Length of the vectors: a multiple of the model's `classes`. They are made of "
+        "the first latent dims, which preserve the similarities best. Default: all of them.",
     )
-    user: str | None = Field(None, description="Ignored.")
+    dtype: DType = Field(
+        "float32",
+        description="Number type. `int8` scales each vector to its largest number; `binary` packs "
+        "the signs of eight numbers into a byte, and needs the metric `centred`. Mixtures are "
+        "`float32` or `float16`.",
+    )
+
+
+class EmbedRequest(ModelChoice, VectorOptions, TruncatedByDefault):
+    """Sentences to encode: as vectors, or as mixtures if `format` is set."""
+
+    inputs: Texts = Field(
+        description="A sentence, or a list of sentences.",
+        examples=[["A man is eating.", "Someone is having lunch."]],
+    )
+    format: Format | None = Field(
+        None,
+        description="Return mixtures in this format, instead of vectors. `dense`: nested lists "
+        "`[L][C]`; `flat`: a list `[L*C]`; `sparse`: indices and values of the weights of at least "
+        "`cutoff`; `base64`: the bytes of `flat`, little-endian. For thousands of sentences, "
+        "request a numpy array instead of JSON with the header `Accept: application/x-npy`.",
+        examples=["dense"],
+    )
+    cutoff: Annotated[float, Field(ge=0, le=1), BeforeValidator(number)] = Field(
+        0.01, description="Smallest weight included in `sparse`; rejected with other formats."
+    )
+    # Of text-embeddings-inference.
+    normalize: StrictBool = Field(True, description="No effect: vectors always have unit length.")
+    prompt_name: None = Field(None, description="Models have no prompts: leave it out.")

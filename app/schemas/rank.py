@@ -1,4 +1,4 @@
-"""Bodies of `/rank`, `/rerank` and `/matrix`."""
+"""Bodies of `/rank` and `/matrix`."""
 
 from pydantic import Field, StrictBool
 
@@ -8,37 +8,24 @@ from app.schemas.common import (
     Amount,
     Count,
     ModelChoice,
-    RejectedByDefault,
     Text,
     TextList,
     TruncatedByDefault,
 )
 from model_store import Metric
 
-_QUERY = "How do I reset my password?"
-_CANDIDATES = ["The cat sat by the window.", "I forgot my password and cannot log in."]
+QUERY = "How do I reset my password?"
+TEXTS = ["The cat sat by the window.", "I forgot my password and cannot log in."]
 
 
 class RankRequest(ModelChoice, TruncatedByDefault):
-    """A query and the candidates to order by similarity to it."""
+    """A query and the texts to order by similarity to it."""
 
-    query: Text = Field(description="The query.", examples=[_QUERY])
-    candidates: TextList = Field(description="Texts to order.", examples=[_CANDIDATES])
+    query: Text = Field(description="The query.", examples=[QUERY])
+    texts: TextList = Field(description="Texts to order.", examples=[TEXTS])
     metric: Metric | None = Field(None, description=METRIC)
     top_k: Count | None = Field(None, description=TOP_K)
-    return_texts: StrictBool = Field(False, description="Whether to return the candidates' texts.")
-
-
-class RerankRequest(ModelChoice, RejectedByDefault):
-    """The body of text-embeddings-inference's `/rerank`."""
-
-    query: Text = Field(description="The query.", examples=[_QUERY])
-    texts: TextList = Field(description="Texts to order.", examples=[_CANDIDATES])
-    raw_scores: StrictBool = Field(
-        False, description="No effect: scores are similarities, without a sigmoid."
-    )
-    return_text: StrictBool = Field(False, description="Whether to return the texts.")
-    metric: Metric | None = Field(None, description=METRIC)
+    return_texts: StrictBool = Field(False, description="Whether to return the texts.")
 
 
 class MatrixRequest(ModelChoice, TruncatedByDefault):

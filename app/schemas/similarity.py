@@ -55,15 +55,12 @@ class SourceRequest(ModelChoice):
     parameters: SourceParameters | None = None
 
 
-PAIRS, SOURCE = "(pairs)", "(source)"  # in error locations; no field has such a name
-
-
 def _tag(body: Any) -> str:
-    return SOURCE if isinstance(body, dict) and "inputs" in body else PAIRS
+    return "(source)" if isinstance(body, dict) and "inputs" in body else "(pairs)"
 
 
 # Discriminated by a field, so that an error is about the body that was meant.
 AnySimilarityRequest = Annotated[
-    Annotated[SimilarityRequest, Tag(PAIRS)] | Annotated[SourceRequest, Tag(SOURCE)],
+    Annotated[SimilarityRequest, Tag("(pairs)")] | Annotated[SourceRequest, Tag("(source)")],
     Discriminator(_tag),
 ]

@@ -155,7 +155,7 @@ def print_explanation(model: AnyModel, a: str, b: str, metric: Metric | None) ->
         typer.echo(f"\n{title} meanings:")
         for dim in dims:
             typer.echo(f"  {dim.contribution:+.3f}  {_meaning(dim)}")
-    Rows([a, b], truncated=explained.a.truncated + explained.b.truncated).report(model)
+    Rows([a, b], truncated=sum(explained.truncated)).report(model)
 
 
 def _meaning(dim: DimContribution) -> str:

@@ -181,7 +181,16 @@ def similarity(
     """Request similarities of pairs."""
     body = {"metrics": list(metrics), "truncate": truncate}
     call = Call("/similarity", SimilarityResponse, body)
-    return BulkCall(call, "pairs", ("a", "b"), lambda response: response.similarities)
+    return BulkCall(call, "pairs", ("a", "b"), _pair_similarities)
+
+
+def _pair_similarities(response: SimilarityResponse) -> list[PairSimilarity]:
+    if len(response.similarities) != len(response.truncated):
+        return []
+    return [
+        PairSimilarity(**similarities.model_dump(), truncated=truncated)
+        for similarities, truncated in zip(response.similarities, response.truncated, strict=True)
+    ]
 
 
 def scores(
@@ -205,13 +214,19 @@ def scores(
 def rank(query: str, metric: Metric | None, truncate: bool) -> BulkCall[str, RankResponse, Ranked]:
     """Request similarities to a query."""
     call = Call("/rank", RankResponse, {"query": query, "metric": metric, "truncate": truncate})
-    return BulkCall(call, "candidates", ("text",), _ranked, extra=1)
+    return BulkCall(call, "texts", ("text",), _ranked, extra=1)
 
 
 def _ranked(response: RankResponse) -> list[Ranked]:
     """Return the results in the order of the request."""
     results = sorted(response.results, key=lambda result: result.index)
-    return [(result, response.query_truncated) for result in results]
+    truncated = response.truncated
+    if len(results) != len(truncated.texts):
+        return []
+    return [
+        (RankResult(**result.model_dump(), truncated=flag), truncated.query)
+        for result, flag in zip(results, truncated.texts, strict=True)
+    ]
 
 
 def best(

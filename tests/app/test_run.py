@@ -93,7 +93,7 @@ async def blocked_request(
     server: Server, url: str, release: threading.Event
 ) -> "asyncio.Task[httpx.Response]":
     """Return a request that is being computed, until `release`."""
-    encoder = server._engine.encoder
+    encoder = server._host.encoder
     run = encoder.run
 
     def run_later(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
@@ -106,7 +106,7 @@ async def blocked_request(
 
     encoder.run = run_later  # type: ignore[method-assign]
     request = asyncio.create_task(post())
-    while not server._engine.batcher.in_flight:
+    while not server._host.batcher.in_flight:
         await asyncio.sleep(0.01)
     return request
 
@@ -155,7 +155,7 @@ def test_incomplete_body_does_not_delay_the_shutdown(settings: Settings) -> None
                 b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 b'content-length: 100\r\n\r\n{"inputs": '
             )
-            while not server._engine._requests:
+            while not server._host.requests:
                 time.sleep(0.01)
             server.handle_exit(signal.SIGINT, None)
             response = client.recv(2000)

@@ -188,7 +188,7 @@ def test_non_finite_mixture_fails_its_sentence_and_is_not_cached(
             await engine.encode(["a sea"], again)
         assert again.cached == 0
         counted = metrics.render().decode()
-        assert 'lattemix_failed_sentences_total{reason="nonfinite"} 2.0' in counted
+        assert 'lattemix_failed_sentences_total{model="tiny",reason="nonfinite"} 2.0' in counted
 
     run(scenario)
     engine.close()

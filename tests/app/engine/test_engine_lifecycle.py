@@ -83,16 +83,6 @@ def test_check_fails_when_the_model_hangs_and_the_queue_is_full(
     engine.close()
 
 
-def test_check_fails_while_draining_but_requests_are_served(engine: Engine) -> None:
-    async def scenario() -> None:
-        engine.host.draining = True
-        with pytest.raises(UnavailableError, match="stopping"):
-            await engine.check()
-        assert len((await engine.encode(["a dog"], trace())).mixtures) == 1
-
-    run(scenario)
-
-
 def test_stop_fails_requests_in_flight_and_rejects_new_ones(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
@@ -112,8 +102,10 @@ def test_close_ends_all_threads(gated: Gated, settings: Settings) -> None:
     before = set(threading.enumerate())
     engine = start_engine(gated, settings)
     run(lambda: engine.encode(["a dog " * 99] * 9, trace()))  # too large to be inline
+    run(lambda: engine.host.off_loop(lambda: None))
     assert len(set(threading.enumerate()) - before) >= 3  # model, tokenizer, pool
     engine.close()
+    engine.host.close()
     assert set(threading.enumerate()) <= before
 
 

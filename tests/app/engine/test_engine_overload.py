@@ -101,11 +101,11 @@ def test_measures_throughput_only_under_load(engine: Engine, gated: Gated) -> No
 def test_retry_after_is_the_estimated_time_of_the_queue(engine: Engine) -> None:
     engine.batcher.tokens_per_second = 100.0
     engine.batcher.queue = SimpleNamespace(tokens=1234)  # type: ignore[assignment]
-    assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 13
+    assert engine.host._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 13
     engine._characters = 20_000_000
-    assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 20
+    assert engine.host._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 20
     engine.queue.tokens = 10**6
-    assert engine._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 60
+    assert engine.host._overloaded("much", "LATTEMIX_MAX_REQUESTS").retry_after == 60
 
 
 def test_rejects_requests_over_max_requests(gated: Gated, settings: Settings) -> None:

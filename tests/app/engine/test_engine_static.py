@@ -90,7 +90,7 @@ def test_uses_neither_queue_nor_cache(engine: Engine, metrics: Metrics) -> None:
             await engine.encode(MANY, trace())
         assert engine.queue.sentences == len(engine.cache) == 0
         assert engine.cache._mixtures.nbytes == 0
-        assert b"lattemix_batch_sentences_count 2.0" in metrics.render()
+        assert b'lattemix_batch_sentences_count{model="tiny"} 2.0' in metrics.render()
 
     run(scenario)
 
@@ -118,7 +118,9 @@ def test_failure_fails_the_request_and_readiness_until_the_model_works(
                 await engine.encode(texts, trace())
             with pytest.raises(InferenceError):
                 await engine.check()
-        counted = f'lattemix_failed_sentences_total{{reason="{reason}"}} {len(texts) + 1}.0'
+        counted = (
+            f'lattemix_failed_sentences_total{{model="tiny",reason="{reason}"}} {len(texts) + 1}.0'
+        )
         assert counted in metrics.render().decode()
         await engine.check()
         assert len((await engine.encode(texts, trace())).tokens) == len(texts)

@@ -59,15 +59,26 @@ def test_metrics_count_requests_sentences_and_batches(client: TestClient) -> Non
     assert values["lattemix_requests_total method=POST path=/embed status=200"] == 2
     assert values["lattemix_requests_total method=POST path=/embed status=400"] == 1
     assert values["lattemix_rejected_total reason=Empty"] == 1
-    assert values["lattemix_sentences_total"] == 4
-    assert values["lattemix_truncated_total"] == 1
-    assert values["lattemix_tokens_total"] == 6 + 16 + 4
-    assert (values["lattemix_cache_hits_total"], values["lattemix_cache_misses_total"]) == (1, 3)
-    assert values["lattemix_cache_bytes"] > 3 * 4 * 5 * 4
-    assert (values["lattemix_queue_sentences"], values["lattemix_queue_tokens"]) == (0, 0)
-    assert values["lattemix_batch_tokens_sum"] == 6 + 16 + 4
-    assert 0 < values["lattemix_batch_fill_sum"] <= values["lattemix_batch_fill_count"]
+    assert values["lattemix_sentences_total model=tiny"] == 4
+    assert values["lattemix_truncated_total model=tiny"] == 1
+    assert values["lattemix_tokens_total model=tiny"] == 6 + 16 + 4
+    assert (
+        values["lattemix_cache_hits_total model=tiny"],
+        values["lattemix_cache_misses_total model=tiny"],
+    ) == (1, 3)
+    assert values["lattemix_cache_bytes model=tiny"] > 3 * 4 * 5 * 4
+    assert (
+        values["lattemix_queue_sentences model=tiny"],
+        values["lattemix_queue_tokens model=tiny"],
+    ) == (0, 0)
+    assert values["lattemix_batch_tokens_sum model=tiny"] == 6 + 16 + 4
+    assert (
+        0
+        < values["lattemix_batch_fill_sum model=tiny"]
+        <= values["lattemix_batch_fill_count model=tiny"]
+    )
     for stage in ("tokenization", "queue", "inference"):
         assert values[f"lattemix_stage_seconds_count stage={stage}"] == 2
-    info = f"lattemix_info model=tiny precision=fp32 provider=cpu version={__version__}"
-    assert values[info] == 1
+    fingerprint = client.get("/info").json()["fingerprint"]
+    info = f"lattemix_info fingerprint={fingerprint} model=tiny precision=fp32 provider=cpu"
+    assert values[f"{info} version={__version__}"] == 1

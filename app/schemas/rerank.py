@@ -1,0 +1,92 @@
+"""Bodies of other services' rerankers: text-embeddings-inference, Cohere, Jina, vLLM."""
+
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, FailFast, Field, StrictBool
+
+from app.schemas.common import (
+    METRIC,
+    CompatibleRequest,
+    Count,
+    RejectedByDefault,
+    Text,
+    TextList,
+    Texts,
+    number,
+)
+from app.schemas.rank import QUERY, TEXTS
+from model_store import Metric
+
+_TOP_N = "Maximum number of results. Default, or 0: all."
+
+TopN = Annotated[int, Field(ge=0), BeforeValidator(number)]
+
+
+class TeiRerankRequest(CompatibleRequest, RejectedByDefault):
+    """The body of text-embeddings-inference's `/rerank`."""
+
+    query: Text = Field(description="The query.", examples=[QUERY])
+    texts: TextList = Field(description="Texts to order.", examples=[TEXTS])
+    raw_scores: StrictBool = Field(
+        False, description="No effect: scores are similarities, without a sigmoid."
+    )
+    return_text: StrictBool = Field(False, description="Whether to return the texts.")
+    top_n: TopN | None = Field(None, description=_TOP_N)
+    metric: Metric | None = Field(None, description=METRIC)
+
+
+class Document(BaseModel):
+    """A document with its text; other fields are ignored."""
+
+    text: Text
+
+
+def _as_document(value: Any) -> Any:
+    return {"text": value} if isinstance(value, str) else value
+
+
+_DOCUMENT = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {
+            "type": "object",
+            "properties": {"text": {"type": "string", "minLength": 1}},
+            "required": ["text"],
+        },
+    ]
+}
+
+
+class RerankRequest(CompatibleRequest, RejectedByDefault):
+    """The body of Cohere's, Jina's and vLLM's rerank endpoints."""
+
+    query: Text = Field(description="The query.", examples=[QUERY])
+    documents: Annotated[list[Annotated[Document, BeforeValidator(_as_document)]], FailFast()] = (
+        Field(
+            description="Texts to order, or objects with a field `text`.",
+            examples=[TEXTS],
+            json_schema_extra={"items": _DOCUMENT, "minItems": 1},
+        )
+    )
+    top_n: TopN | None = Field(None, description=_TOP_N)
+    return_documents: StrictBool | None = Field(
+        None, description="Whether to return the documents. Default: false."
+    )
+    metric: Metric | None = Field(None, description=METRIC)
+
+
+class ScoreRequest(CompatibleRequest, RejectedByDefault):
+    """The body of vLLM's score endpoint."""
+
+    text_1: Texts = Field(
+        validation_alias=AliasChoices("text_1", "queries"),
+        description="A text, or a list of texts. Also `queries`.",
+        examples=[QUERY],
+    )
+    text_2: Texts = Field(
+        validation_alias=AliasChoices("text_2", "documents"),
+        description="A text, or a list of texts: as many as `text_1` unless that is one text. "
+        "Also `documents`.",
+        examples=[TEXTS],
+    )
+    metric: Metric | None = Field(None, description=METRIC)
