@@ -19,6 +19,13 @@ _METRIC = "Similarity metric of the scores."
 _TOKENS = "Token count of each sentence before truncation, including special tokens."
 
 
+class ModelResponse(BaseModel):
+    """A response, and the model that computed it."""
+
+    model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
+
+
 class EncodedText(NamedTuple):
     """The mixture of one text."""
 
@@ -48,11 +55,9 @@ class PairSimilarity(BaseModel):
     truncated: Two[bool] = Field(description="Whether each sentence was truncated.")
 
 
-class SimilarityResponse(BaseModel):
+class SimilarityResponse(ModelResponse):
     """Similarities in the order of the pairs."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=f"{_METRIC} Of several, the first in the request.")
     similarities: list[PairSimilarity]
     tokens: list[Two[int]] = Field(description=_TOKENS)
@@ -65,11 +70,9 @@ class SparseMixture(BaseModel):
     values: list[float] = Field(description="The weights at these positions.")
 
 
-class EmbedResponse(BaseModel):
+class EmbedResponse(ModelResponse):
     """Mixtures in the order of the inputs."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
     embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
         Field(description="One mixture per sentence, in the requested `format`.")
@@ -112,11 +115,9 @@ class RankResult(BaseModel):
     text: str | None = Field(None, description="The candidate, if `return_texts` is set.")
 
 
-class RankResponse(BaseModel):
+class RankResponse(ModelResponse):
     """Candidates, most similar first."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     query_truncated: bool = Field(description="Whether the query was truncated.")
     results: list[RankResult]
@@ -130,11 +131,9 @@ class RerankResult(BaseModel):
     text: str | None = Field(None, description="The text, if `return_text` is set.")
 
 
-class MatrixResponse(BaseModel):
+class MatrixResponse(ModelResponse):
     """Pairs of sentences, most similar first."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
@@ -223,11 +222,9 @@ class LatentContributions(BaseModel):
     disagree: list[DimContribution] = Field(description="Smallest contribution first.")
 
 
-class Explanation(BaseModel):
+class Explanation(ModelResponse):
     """The similarity of a pair, by token, word and latent dim."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     similarity: float
     a: SentenceExplanation
@@ -243,11 +240,9 @@ class WordShare(BaseModel):
     share: float = Field(description="Smoothed share of the word's tokens in this class.")
 
 
-class LatentResponse(BaseModel):
+class LatentResponse(ModelResponse):
     """A latent class and its typical words."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     dim: int = Field(description="The latent dim.")
     index: int = Field(description="The class.")
     usage: float = Field(description="Share of the training corpus's tokens in this class.")
@@ -266,11 +261,9 @@ class ModelType(BaseModel):
     embedding: EmbeddingModel
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(ModelResponse):
     """A loaded model and its origin."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     precision: Precision = Field(examples=["int8"])
     precision_reason: str = Field(
         description="Why this precision is served.",
