@@ -9,7 +9,11 @@ TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
 MODELS := default fast
 ARTIFACTS := $(MODELS:%=$(STORE)/%/int8/manifest.json)
-SERVED := $(or $(firstword $(subst :, ,$(LATTEMIX_MODEL))),default)
+COMMA := ,
+SERVED := $(or $(subst $(COMMA), ,$(LATTEMIX_MODELS)),$(LATTEMIX_MODEL),default)
+# Models without a precision are assembled in int8; those of other names are not ours to assemble.
+SERVED_ARTIFACTS := $(filter $(MODELS:%=$(STORE)/%/%),$(foreach model,$(SERVED),\
+  $(STORE)/$(subst :,/,$(model))$(if $(findstring :,$(model)),,/int8)/manifest.json))
 BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/*.txt lattemix/build/backbones/*.py)
 
 export LATTEMIX_STORE := $(abspath $(STORE))
@@ -19,7 +23,7 @@ export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make serve   assemble the default model and serve it (LATTEMIX_MODEL=fast, HOST=, PORT=, STORE=)"
+	@echo "make serve   assemble the default model and serve it (LATTEMIX_MODELS=default,fast, HOST=, PORT=, STORE=)"
 	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
@@ -30,7 +34,7 @@ help:
 	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
 	@echo "make clean   remove the virtual environment, the models and the caches"
 
-serve: $(VENV)/.serve $(filter $(STORE)/$(SERVED)/%,$(ARTIFACTS))
+serve: $(VENV)/.serve $(SERVED_ARTIFACTS)
 	@exec $(BIN)/lattemix serve $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
 test: $(VENV)/.dev $(ARTIFACTS)
@@ -102,11 +106,11 @@ clean:
 
 # Order-only: installing packages does not rebuild the models.
 HEAD := model_store/heads/%/head.json model_store/heads/%/head.safetensors model_store/heads/%/latents.json
-$(STORE)/%/int8/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
-	@$(BIN)/lattemix build --head model_store/heads/$* --precision int8
-
-$(STORE)/%/fp32/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
-	@$(BIN)/lattemix build --head model_store/heads/$* --precision fp32
+define BUILD
+$(STORE)/%/$(1)/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
+	@$(BIN)/lattemix build --head model_store/heads/$$* --precision $(1)
+endef
+$(foreach precision,int8 fp16 fp32,$(eval $(call BUILD,$(precision))))
 
 $(VENV)/.serve: EXTRAS := cpu,export
 $(VENV)/.serve: | $(BIN)/pip

@@ -20,6 +20,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from lattemix.arguments import TruncationWarning
     from lattemix.client import AsyncClient, Client, ServerError
+    from lattemix.errors import FingerprintError
     from lattemix.model import Model, load
     from lattemix.responses import Explanation, MatrixResponse, RankResult, Rejection
     from model_store import LatteMixError, Metric
@@ -30,6 +31,7 @@ _PUBLIC = {
     "AsyncClient": "lattemix.client",
     "Client": "lattemix.client",
     "Explanation": "lattemix.responses",
+    "FingerprintError": "lattemix.errors",
     "LatteMixError": "model_store",
     "MatrixResponse": "lattemix.responses",
     "Metric": "model_store",
@@ -45,6 +47,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Explanation",
+    "FingerprintError",
     "LatteMixError",
     "MatrixResponse",
     "Metric",

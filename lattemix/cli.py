@@ -26,7 +26,11 @@ cli = typer.Typer(
 T = TypeVar("T")
 
 ModelOption = Annotated[
-    str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
+    str | None,
+    typer.Option(
+        help="Model, `name` or `name:precision`; else LATTEMIX_MODEL, or the server's default with "
+        "--url."
+    ),
 ]
 OneMetric = Annotated[
     Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
@@ -65,15 +69,24 @@ def serve(
         str | None, typer.Option(help="Address; else LATTEMIX_HOST, or 127.0.0.1.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port; else LATTEMIX_PORT, or 8000.")] = None,
-    model: ModelOption = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(help="Models, comma-separated, the default first; else LATTEMIX_MODELS."),
+    ] = None,
     store: StoreOption = None,
     provider: ProviderOption = None,
 ) -> None:
-    """Serve a model over HTTP."""
+    """Serve models over HTTP."""
+    if model is not None and models is not None:
+        raise LatteMixError("--model cannot be combined with --models: name all with --models.")
     from app.run import run
     from app.settings import load_settings
 
-    run(load_settings(host=host, port=port, model=model, store=store, provider=provider))
+    chosen = models or model  # a flag takes precedence over both variables
+    run(load_settings(host=host, port=port, models=chosen, store=store, provider=provider))
 
 
 @cli.command()
@@ -155,6 +168,10 @@ def rank(
     query: Annotated[str, typer.Argument(help="The sentence to compare with.")],
     candidates: Annotated[list[str] | None, typer.Argument(help="Sentences to order.")] = None,
     file: SentenceFile = None,
+    mixtures: Annotated[
+        Path | None,
+        typer.Option(help="File of mixtures that `lattemix embed` wrote, instead of sentences."),
+    ] = None,
     out: RankOut = None,
     metric: OneMetric = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Maximum number of results.")] = None,
@@ -162,10 +179,18 @@ def rank(
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
-    """Order sentences by their similarity to a query."""
+    """Order sentences, or the mixtures of a file, by their similarity to a query."""
     from lattemix.bulk import commands
+    from lattemix.bulk.mixtures import read_mixtures
 
     check_output(out, exclude=".npy")
+    if mixtures is not None:
+        if candidates or file:
+            raise LatteMixError("--mixtures cannot be combined with sentences or --file.")
+        stored = read_mixtures(mixtures)
+        with commands.open_model(url, model, store) as loaded:
+            commands.write_stored_ranking(loaded, query, mixtures, stored, metric, top_k, out)
+        return
     rows = commands.text_rows(candidates, file, out)
     plain = file is None and out is None
     with commands.open_model(url, model, store) as loaded:

@@ -53,3 +53,7 @@ class NonFiniteError(LatteMixError):
             "The model computed values that are not finite: serve another precision, or assemble "
             "the model again with `lattemix build`."
         )
+
+
+class FingerprintError(LatteMixError):
+    """Mixtures or scores of different weights cannot be combined."""

@@ -33,6 +33,7 @@ from lattemix.responses import (
 from lattemix.session import likely_device
 from lattemix.settings import ModelSettings, Provider, read_settings
 from lattemix.similarity import check, matrix, similarity
+from lattemix.stored import check_fingerprint, rank_stored
 from model_store import LatteMixError, Metric, Store
 from model_store.choice import FASTEST
 from model_store.store import HEADS
@@ -246,6 +247,48 @@ class Model:
             RankResult(index=i, score=scores[i], truncated=encoding.truncated[i + 1], text=texts[i])
             for i in order(scores)[:top_k].tolist()
         ]
+
+    def rank_mixtures(
+        self,
+        query: str,
+        mixtures: Iterable[Floats],
+        *,
+        fingerprint: str,
+        metric: Metric | None = None,
+        top_k: int | None = None,
+        truncate: bool = True,
+    ) -> list[RankResult]:
+        """Order stored mixtures by their similarity to a query, without encoding them again.
+
+        Example:
+            ```python
+            >>> import lattemix
+            >>> model = lattemix.load()
+            >>> mixtures = model.encode(["The sea was calm.", "A man is eating."])
+            >>> fingerprint = model.info().fingerprint  # store both
+            >>> best, *_ = model.rank_mixtures("Lunch", mixtures, fingerprint=fingerprint)
+            >>> best.index
+            1
+
+            ```
+
+        Args:
+            query: the sentence to compare with.
+            mixtures: arrays [L, C] or [L*C]. Those with NaN are left out of the result.
+            fingerprint: of the model that computed the mixtures.
+            metric: the similarity; default: the model's recommended metric.
+            top_k: maximum number of results.
+            truncate: whether to truncate a long query.
+
+        Raises:
+            FingerprintError: another model computed the mixtures.
+        """
+        check_top_k(top_k)
+        check_fingerprint("mixtures", fingerprint, self.info())
+        (chosen,) = self._metrics(metric)
+        encoding = self._encode([query], truncate, lambda _: "query")
+        warn_truncated(encoding.truncated, self._limit)
+        return rank_stored(encoding.mixtures[0], mixtures, chosen, self._encoder.centre, top_k)
 
     def matrix(
         self,

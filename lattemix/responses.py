@@ -14,10 +14,17 @@ T = TypeVar("T")
 
 Two = Annotated[list[T], Field(min_length=2, max_length=2)]
 
-_FINGERPRINT = "Short hash of the weights: only mixtures of the same fingerprint are comparable."
+FINGERPRINT = "Short hash of the weights: only mixtures of the same fingerprint are comparable."
 _METRIC = "Similarity metric of the scores."
 _TRUNCATED = "Whether each sentence was truncated."
 _TOKENS = "Token count of each sentence before truncation, including special tokens."
+
+
+class ModelResponse(BaseModel):
+    """A response, and the model that computed it."""
+
+    model: str = Field(examples=["default"])
+    fingerprint: str = Field(description=FINGERPRINT, examples=["3f9a61c0b2d4"])
 
 
 class EncodedText(NamedTuple):
@@ -48,11 +55,9 @@ class Similarities(BaseModel):
     )
 
 
-class SimilarityResponse(BaseModel):
+class SimilarityResponse(ModelResponse):
     """Similarities in the order of the pairs."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=f"{_METRIC} Of several, the first in the request.")
     similarities: list[Similarities]
     tokens: list[Two[int]] = Field(description=_TOKENS)
@@ -72,60 +77,15 @@ class SparseMixture(BaseModel):
     values: list[float] = Field(description="The weights at these positions.")
 
 
-class EmbedResponse(BaseModel):
+class EmbedResponse(ModelResponse):
     """Mixtures in the order of the inputs."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     shape: tuple[int, int] = Field(description="[L latent dims, C classes] of every embedding.")
     embeddings: list[list[list[float]]] | list[list[float]] | list[SparseMixture] | list[str] = (
         Field(description="One mixture per sentence, in the requested `format`.")
     )
     tokens: list[int] = Field(description=_TOKENS)
     truncated: list[bool] = Field(description=_TRUNCATED)
-
-
-class OpenAIEmbedding(BaseModel):
-    """One vector, of unit length."""
-
-    object: Literal["embedding"]
-    index: int = Field(description="Position of the text in the request.")
-    embedding: list[float] | str = Field(description="Numbers, or little-endian float32 in base64.")
-
-
-class OpenAIUsage(BaseModel):
-    """Number of tokens read."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class OpenAIModel(BaseModel):
-    """A served model."""
-
-    id: str = Field(examples=["default"])
-    object: Literal["model"]
-    created: int = Field(description="When the model was assembled, in seconds since 1970.")
-    owned_by: str
-    max_model_len: int | None = Field(description="Maximum tokens per text. Null: no limit.")
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
-
-
-class OpenAIModels(BaseModel):
-    """The served models, the default first."""
-
-    object: Literal["list"]
-    data: list[OpenAIModel]
-
-
-class OpenAIResponse(BaseModel):
-    """Vectors in the order of the inputs."""
-
-    object: Literal["list"]
-    data: list[OpenAIEmbedding]
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
-    usage: OpenAIUsage
 
 
 class RankedText(BaseModel):
@@ -156,102 +116,18 @@ class RankTruncated(BaseModel):
     texts: list[bool]
 
 
-class RankResponse(BaseModel):
+class RankResponse(ModelResponse):
     """Texts, most similar first."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     results: list[RankedText]
     tokens: RankTokens
     truncated: RankTruncated
 
 
-class TeiRerankResult(RankedText):
-    """One text's position and score, as text-embeddings-inference names them."""
-
-
-class DocumentText(BaseModel):
-    """The text of a document."""
-
-    text: str
-
-
-class RerankResult(BaseModel):
-    """One document's position and score."""
-
-    index: int = Field(description="Position of the document in the request.")
-    relevance_score: float = Field(description="Similarity to the query.")
-    document: DocumentText | None = Field(
-        None, description="The document, if `return_documents` is set."
-    )
-
-
-class ApiVersion(BaseModel):
-    """The version of the API."""
-
-    version: str
-
-
-class BilledUnits(BaseModel):
-    """The units that Cohere would bill."""
-
-    search_units: int
-
-
-class RerankMeta(BaseModel):
-    """What Cohere's clients expect beside the results."""
-
-    api_version: ApiVersion
-    billed_units: BilledUnits
-
-
-class RerankResponse(BaseModel):
-    """Documents, most similar first, in the format of Cohere, Jina and vLLM."""
-
-    id: str = Field(description="The request id.")
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
-    results: list[RerankResult]
-    meta: RerankMeta
-    usage: OpenAIUsage
-
-
-class PairScore(BaseModel):
-    """The similarity of one pair."""
-
-    index: int
-    object: Literal["score"]
-    score: float
-
-
-class ScoreResponse(BaseModel):
-    """Similarities in the order of the request, in the format of vLLM."""
-
-    id: str = Field(description="The request id.")
-    object: Literal["list"]
-    created: int = Field(description="Seconds since 1970.")
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
-    data: list[PairScore]
-    usage: OpenAIUsage
-
-
-class TeiToken(BaseModel):
-    """A token, as text-embeddings-inference describes it."""
-
-    id: int
-    text: str = Field(description="Its part of the text; the vocabulary entry if special.")
-    special: bool
-    start: int | None = Field(description="Offset of its first character; null if special.")
-    stop: int | None = Field(description="Offset after its last character; null if special.")
-
-
-class MatrixResponse(BaseModel):
+class MatrixResponse(ModelResponse):
     """Pairs of sentences, most similar first."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
@@ -338,11 +214,9 @@ class LatentContributions(BaseModel):
     disagree: list[DimContribution] = Field(description="Smallest contribution first.")
 
 
-class Explanation(BaseModel):
+class Explanation(ModelResponse):
     """The similarity of a pair, by token, word and latent dim."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     metric: Metric = Field(description=_METRIC)
     similarity: float
     tokens: Two[int] = Field(description=_TOKENS)
@@ -360,11 +234,9 @@ class WordShare(BaseModel):
     share: float = Field(description="Smoothed share of the word's tokens in this class.")
 
 
-class LatentResponse(BaseModel):
+class LatentResponse(ModelResponse):
     """A latent class and its typical words."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     dim: int = Field(description="The latent dim.")
     index: int = Field(description="The class.")
     usage: float = Field(description="Share of the training corpus's tokens in this class.")
@@ -383,11 +255,9 @@ class ModelType(BaseModel):
     embedding: EmbeddingModel
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(ModelResponse):
     """A loaded model and its origin."""
 
-    model: str = Field(examples=["default"])
-    fingerprint: str = Field(description=_FINGERPRINT, examples=["3f9a61c0b2d4"])
     precision: Precision = Field(examples=["int8"])
     precision_reason: str = Field(
         description="Why this precision is served.",

@@ -8,9 +8,8 @@ from app.routes.context import Context, Loaded
 from app.routes.route import TokenIdRoute
 from app.routes.serialize import document_model_responses, json_response, to_base64
 from app.routes.vectors import VectorFormat, usage
-from app.schemas.openai import EmbeddingsRequest
+from app.schemas.openai import EmbeddingsRequest, EmbeddingsResponse, ModelEntry, ModelList
 from app.token_ids import texts_of
-from lattemix.responses import OpenAIModel, OpenAIModels, OpenAIResponse
 
 router = APIRouter(tags=["openai"], route_class=TokenIdRoute)
 models_router = APIRouter(tags=["openai"])
@@ -20,9 +19,9 @@ models_router = APIRouter(tags=["openai"])
 @models_router.get(
     "/v1/models", summary="Served models", responses=document("Unauthorized", path="/v1/")
 )
-async def models(service: Loaded) -> OpenAIModels:
+async def models(service: Loaded) -> ModelList:
     """List the served models, the default first."""
-    return OpenAIModels(object="list", data=[_describe(model) for model in service.models])
+    return ModelList(object="list", data=[_describe(model) for model in service.models])
 
 
 @models_router.get(
@@ -30,14 +29,14 @@ async def models(service: Loaded) -> OpenAIModels:
     summary="A served model",
     responses=document("Unauthorized", "NotFound", "Validation", path="/v1/"),
 )
-async def model(service: Loaded, model: str) -> OpenAIModel:
+async def model(service: Loaded, model: str) -> ModelEntry:
     """Describe a served model."""
     return _describe(service.models.get(model))
 
 
-def _describe(model: ServedModel) -> OpenAIModel:
+def _describe(model: ServedModel) -> ModelEntry:
     manifest = model.manifest
-    return OpenAIModel(
+    return ModelEntry(
         id=model.name,
         object="model",
         created=int(manifest.created.timestamp()),
@@ -50,7 +49,7 @@ def _describe(model: ServedModel) -> OpenAIModel:
 @router.post(
     "/v1/embeddings",
     summary="Vectors of texts, for OpenAI clients",
-    response_model=OpenAIResponse,
+    response_model=EmbeddingsResponse,
     responses=document_model_responses("/v1/"),
 )
 async def embeddings(body: EmbeddingsRequest, context: Context) -> Response:

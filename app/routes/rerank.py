@@ -10,8 +10,14 @@ from app.routes.rank import compare, results
 from app.routes.route import ModelRoute
 from app.routes.serialize import document_model_responses, json_response
 from app.routes.vectors import usage
-from app.schemas.rerank import RerankRequest, ScoreRequest, TeiRerankRequest
-from lattemix.responses import RerankResponse, ScoreResponse, TeiRerankResult
+from app.schemas.rerank import (
+    RerankRequest,
+    RerankResponse,
+    ScoreRequest,
+    ScoreResponse,
+    TeiRerankRequest,
+    TeiRerankResult,
+)
 from lattemix.similarity import similarity
 
 router = APIRouter(tags=["rerank"], route_class=ModelRoute)

@@ -12,8 +12,8 @@ from app.routes.serialize import document_model_responses, json_response
 from app.routes.similarity import compare_source
 from app.schemas.embed import EmbedRequest
 from app.schemas.similarity import SourceRequest
-from app.schemas.tokenize import TokenizeRequest
-from lattemix.responses import EmbedResponse, TeiToken
+from app.schemas.tokenize import Token, TokenizeRequest
+from lattemix.responses import EmbedResponse
 
 router = APIRouter(tags=["text-embeddings-inference"], route_class=ModelRoute)
 
@@ -45,7 +45,7 @@ async def task(body: TaskRequest, context: Context) -> Response:
 @router.post(
     "/tokenize",
     summary="Tokens of texts",
-    response_model=list[list[TeiToken]],
+    response_model=list[list[Token]],
     responses=document_model_responses(),
 )
 async def tokenize(body: TokenizeRequest, context: Context) -> Response:

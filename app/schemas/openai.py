@@ -1,11 +1,12 @@
-"""Body of `/v1/embeddings`."""
+"""Bodies of `/v1/embeddings` and `/v1/models`."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, FailFast, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag, WithJsonSchema
 
 from app.schemas.common import CompatibleRequest, RejectedByDefault, Texts
 from app.schemas.embed import VectorOptions
+from lattemix.responses import FINGERPRINT, ModelResponse
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], FailFast()]
@@ -52,3 +53,44 @@ class EmbeddingsRequest(CompatibleRequest, VectorOptions, RejectedByDefault):
         description="`float`: lists of numbers; `base64`: the bytes of little-endian float32. "
         "Default: `float`.",
     )
+
+
+class Embedding(BaseModel):
+    """One vector, of unit length."""
+
+    object: Literal["embedding"]
+    index: int = Field(description="Position of the text in the request.")
+    embedding: list[float] | str = Field(description="Numbers, or little-endian float32 in base64.")
+
+
+class Usage(BaseModel):
+    """Number of tokens read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class ModelEntry(BaseModel):
+    """A served model."""
+
+    id: str = Field(examples=["default"])
+    object: Literal["model"]
+    created: int = Field(description="When the model was assembled, in seconds since 1970.")
+    owned_by: str
+    max_model_len: int | None = Field(description="Maximum tokens per text. Null: no limit.")
+    fingerprint: str = Field(description=FINGERPRINT, examples=["3f9a61c0b2d4"])
+
+
+class ModelList(BaseModel):
+    """The served models, the default first."""
+
+    object: Literal["list"]
+    data: list[ModelEntry]
+
+
+class EmbeddingsResponse(ModelResponse):
+    """Vectors in the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    usage: Usage

@@ -1,20 +1,21 @@
 """Bodies of other services' rerankers: text-embeddings-inference, Cohere, Jina, vLLM."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, FailFast, Field, StrictBool
+from pydantic import AliasChoices, BaseModel, BeforeValidator, FailFast, Field, JsonValue, StrictBool
 
 from app.schemas.common import (
     METRIC,
     CompatibleRequest,
-    Count,
     RejectedByDefault,
     Text,
     TextList,
     Texts,
     number,
 )
+from app.schemas.openai import Usage
 from app.schemas.rank import QUERY, TEXTS
+from lattemix.responses import ModelResponse, RankedText
 from model_store import Metric
 
 _TOP_N = "Maximum number of results. Default, or 0: all."
@@ -45,7 +46,7 @@ def _as_document(value: Any) -> Any:
     return {"text": value} if isinstance(value, str) else value
 
 
-_DOCUMENT = {
+_DOCUMENT: JsonValue = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {
@@ -90,3 +91,69 @@ class ScoreRequest(CompatibleRequest, RejectedByDefault):
         examples=[TEXTS],
     )
     metric: Metric | None = Field(None, description=METRIC)
+
+
+class TeiRerankResult(RankedText):
+    """One text's position and score, as text-embeddings-inference names them."""
+
+
+class DocumentText(BaseModel):
+    """The text of a document."""
+
+    text: str
+
+
+class RerankResult(BaseModel):
+    """One document's position and score."""
+
+    index: int = Field(description="Position of the document in the request.")
+    relevance_score: float = Field(description="Similarity to the query.")
+    document: DocumentText | None = Field(
+        None, description="The document, if `return_documents` is set."
+    )
+
+
+class ApiVersion(BaseModel):
+    """The version of the API."""
+
+    version: str
+
+
+class BilledUnits(BaseModel):
+    """The units that Cohere would bill."""
+
+    search_units: int
+
+
+class RerankMeta(BaseModel):
+    """What Cohere's clients expect beside the results."""
+
+    api_version: ApiVersion
+    billed_units: BilledUnits
+
+
+class RerankResponse(ModelResponse):
+    """Documents, most similar first, in the format of Cohere, Jina and vLLM."""
+
+    id: str = Field(description="The request id.")
+    results: list[RerankResult]
+    meta: RerankMeta
+    usage: Usage
+
+
+class PairScore(BaseModel):
+    """The similarity of one pair."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class ScoreResponse(ModelResponse):
+    """Similarities in the order of the request, in the format of vLLM."""
+
+    id: str = Field(description="The request id.")
+    object: Literal["list"]
+    created: int = Field(description="Seconds since 1970.")
+    data: list[PairScore]
+    usage: Usage

@@ -1,6 +1,6 @@
-"""Body of `/tokenize`."""
+"""Bodies of `/tokenize`."""
 
-from pydantic import Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 
 from app.schemas.common import CompatibleRequest, Texts
 
@@ -15,3 +15,13 @@ class TokenizeRequest(CompatibleRequest):
         True, description="Whether to return the special tokens that the model reads."
     )
     prompt_name: None = Field(None, description="Models have no prompts: leave it out.")
+
+
+class Token(BaseModel):
+    """A token, as text-embeddings-inference describes it."""
+
+    id: int
+    text: str = Field(description="Its part of the text; the vocabulary entry if special.")
+    special: bool
+    start: int | None = Field(description="Offset of its first character; null if special.")
+    stop: int | None = Field(description="Offset after its last character; null if special.")

@@ -15,10 +15,12 @@ import typer
 from numpy.typing import NDArray
 
 from lattemix.arguments import Pair, TruncationWarning
+from lattemix.bulk.mixtures import StoredMixture
 from lattemix.bulk.readers import read_pairs, read_texts
-from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Format, Row, open_writer
+from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Format, Origin, Row, open_writer
 from lattemix.client import Client
 from lattemix.responses import DimContribution, Rejection
+from lattemix.stored import check_fingerprint
 from model_store import LatteMixError, Metric
 
 if TYPE_CHECKING:
@@ -33,15 +35,13 @@ _CUTOFF = 0.01  # smallest weight of a sparse mixture
 
 @contextmanager
 def open_model(url: str | None, model: str | None, store: Path | None) -> Iterator[AnyModel]:
-    """Connect to the server at `url`, or load a model in this process."""
-    if url is not None and (model is not None or store is not None):
-        raise LatteMixError(
-            "--url cannot be combined with --model or --store: the server has its own model."
-        )
+    """Connect to a model of the server at `url`, or load one in this process."""
+    if url is not None and store is not None:
+        raise LatteMixError("--url cannot be combined with --store: the server has its own models.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TruncationWarning)  # `Rows.report` says it
         if url is not None:
-            with Client(url) as client:
+            with Client(url, model=model) as client:
                 yield client
         else:
             from lattemix.model import load  # needs ONNX Runtime, which a client does not
@@ -172,7 +172,8 @@ def write_similarities(
 ) -> None:
     """Write the similarities of every pair."""
     scores: dict[str, Column] = dict.fromkeys(metrics, NUMBER)
-    with open_writer(out, {"a": TEXT, "b": TEXT, **scores, "error": TEXT}) as write:
+    columns = {"a": TEXT, "b": TEXT, **scores, "error": TEXT}
+    with open_writer(out, columns, _origin(model)) as write:
         for (a, b), result in pairs.process(lambda items: model.iter_similarity(items, metrics)):
             row: dict[str, object] = {"a": a, "b": b}
             if isinstance(result, Rejection):
@@ -189,7 +190,8 @@ def write_mixtures(model: AnyModel, texts: Rows[str], form: Format, out: Path | 
     info = model.info()
     shape = (info.latent_dims, info.classes)
     column = Column("float32", shape if form == "dense" else (shape[0] * shape[1],))
-    with open_writer(out, {"text": TEXT, "embedding": column, "error": TEXT}) as write:
+    columns = {"text": TEXT, "embedding": column, "error": TEXT}
+    with open_writer(out, columns, Origin(info.model, info.fingerprint)) as write:
         for text, result in texts.process(model.iter_encode):
             if isinstance(result, Rejection):
                 write({"text": text, "error": result.reason})
@@ -229,10 +231,8 @@ def write_ranking(
         out: file; default: standard output.
         plain: print a score and a sentence per line instead.
     """
-    _check_unicode(query)
-    # Alone first: an invalid query is an error, and a truncated one is counted.
-    (itself,) = model.rank(query, [query], metric=metric)
-    texts.truncated += itself.truncated
+    origin = _origin(model)
+    texts.truncated += _check_query(model, query, metric)
     rejected: list[Row] = []
 
     def scored() -> Iterator[Row]:
@@ -249,11 +249,62 @@ def write_ranking(
         for row in best:
             typer.echo(f"{row['score']:.4f}  {row['text']}")
     else:
-        columns = {"index": INTEGER, "score": NUMBER, "text": TEXT, "error": TEXT}
-        with open_writer(out, columns) as write:
-            for row in [*best, *rejected]:
-                write(row)
+        _write_ranked([*best, *rejected], out, origin)
     texts.report(model)
+
+
+def write_stored_ranking(
+    model: AnyModel,
+    query: str,
+    file: Path,
+    stored: Iterable[StoredMixture],
+    metric: Metric | None,
+    top_k: int | None,
+    out: Path | None,
+) -> None:
+    """Write the rows of a file of mixtures, most similar to the query first; as `write_ranking`."""
+    info = model.info()
+    rows = Rows(stored, truncated=_check_query(model, query, metric))
+    rejected: list[Row] = []
+    texts: list[str | None] = []
+    nothing = np.full(info.latent_dims * info.classes, np.nan, np.float32)
+
+    def mixtures() -> Iterator[NDArray[np.float32]]:
+        for mixture, fingerprint, text in rows.items:
+            check_fingerprint(f"{file}, row {len(texts) + 1:,}", fingerprint, info)
+            if mixture is None:
+                rejection = Rejection(len(texts), "it has no mixture")
+                rows.first_rejection = rows.first_rejection or rejection
+                rejected.append({"index": len(texts), "text": text, "error": rejection.reason})
+            texts.append(text)
+            yield nothing if mixture is None else mixture
+
+    results = model.rank_mixtures(
+        query, mixtures(), fingerprint=info.fingerprint, metric=metric, top_k=top_k
+    )
+    best = [{"index": r.index, "score": r.score, "text": texts[r.index]} for r in results]
+    _write_ranked([*best, *rejected], out, Origin(info.model, info.fingerprint))
+    rows.done, rows.rejected = len(texts), len(rejected)
+    rows.report(model)
+
+
+def _check_query(model: AnyModel, query: str, metric: Metric | None) -> bool:
+    """Raise `LatteMixError` for an invalid query; return whether it is truncated."""
+    _check_unicode(query)
+    (itself,) = model.rank(query, [query], metric=metric)
+    return itself.truncated
+
+
+def _write_ranked(rows: Iterable[Row], out: Path | None, origin: Origin) -> None:
+    columns = {"index": INTEGER, "score": NUMBER, "text": TEXT, "error": TEXT}
+    with open_writer(out, columns, origin) as write:
+        for row in rows:
+            write(row)
+
+
+def _origin(model: AnyModel) -> Origin:
+    info = model.info()
+    return Origin(info.model, info.fingerprint)
 
 
 def _order(row: Row) -> float:

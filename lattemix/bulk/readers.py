@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -14,7 +15,13 @@ from model_store import LatteMixError
 
 STDIN = Path("-")
 
-_PARQUET_ROWS = 4096  # per read: texts may be long
+PARQUET_ROWS = 4096  # per read: texts may be long
+
+DIALECTS: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "strict": True},
+    # Most TSV files do not quote: quotes are text.
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
 
 Values = tuple[Any, ...]  # of a row: texts, then the values of kept columns, strings or None
 
@@ -231,30 +238,37 @@ def _json_forms(row_format: RowFormat) -> str:
 
 
 def _parquet(table: Table) -> Iterator[Values]:
+    width = table.format.width
+    with open_parquet(table.path) as file:
+        header = file.schema_arrow.names
+        named = table.format.indices(header)
+        names = [header[i] for i in (table.unnamed_columns(header) if named is None else named)]
+        groups, skipped = _row_groups(file.metadata, table.start.rows)
+        for batch in file.iter_batches(PARQUET_ROWS, columns=names, row_groups=groups):
+            rows = batch.slice(skipped)
+            skipped -= batch.num_rows - rows.num_rows
+            texts = [rows[name].to_pylist() for name in names[:width]]
+            kept = [_as_texts(rows[name]) for name in table.format.kept]
+            for values in zip(*texts, *kept, strict=True):
+                _check_texts(table, names[:width], values)
+                yield values
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; an error of pyarrow becomes a `LatteMixError` that names the file."""
     import pyarrow
     from pyarrow import parquet
 
-    width = table.format.width
     try:
-        with parquet.ParquetFile(table.path) as file:
-            header = file.schema_arrow.names
-            named = table.format.indices(header)
-            names = [header[i] for i in (table.unnamed_columns(header) if named is None else named)]
-            groups, skipped = _row_groups(file.metadata, table.start.rows)
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=names, row_groups=groups):
-                rows = batch.slice(skipped)
-                skipped -= batch.num_rows - rows.num_rows
-                texts = [rows[name].to_pylist() for name in names[:width]]
-                kept = [_as_texts(rows[name]) for name in table.format.kept]
-                for values in zip(*texts, *kept, strict=True):
-                    _check_texts(table, names[:width], values)
-                    yield values
+        with parquet.ParquetFile(path) as file:
+            yield file
     # pyarrow also raises Python's errors: invalid UTF-8, duplicate columns, dates out of range.
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno:  # the system's error, not pyarrow's
             raise
         reason = str(error).rstrip(".")
-        raise LatteMixError(f"{table.path} cannot be read as Parquet: {reason}.") from error
+        raise LatteMixError(f"{path} cannot be read as Parquet: {reason}.") from error
 
 
 def _row_groups(metadata: Any, start: int) -> tuple[list[int], int]:
@@ -287,9 +301,8 @@ def _check_texts(table: Table, names: Sequence[str], values: Sequence[object]) -
 
 
 _PARSERS: dict[str, Callable[[Table], Iterator[Values]]] = {
-    ".csv": partial(_separated, delimiter=",", strict=True),
-    # Most TSV files do not quote: quotes are text.
-    ".tsv": partial(_separated, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".csv": partial(_separated, **DIALECTS[".csv"]),
+    ".tsv": partial(_separated, **DIALECTS[".tsv"]),
     ".jsonl": _jsonl,
     ".parquet": _parquet,
     ".txt": _text,

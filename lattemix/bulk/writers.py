@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,13 @@ class Column(NamedTuple):
     shape: tuple[int, ...] = ()
 
 
+class Origin(NamedTuple):
+    """The model that computed a file."""
+
+    model: str
+    fingerprint: str
+
+
 TEXT, INTEGER, NUMBER = Column("text"), Column("int64"), Column("float32")
 
 Columns = Mapping[str, Column]
@@ -63,32 +71,45 @@ def format_for(out: Path | None, requested: Format | None) -> Format:
 
 
 @contextmanager
-def open_writer(out: Path | None, columns: Columns) -> Iterator[Write]:
+def open_writer(out: Path | None, columns: Columns, origin: Origin) -> Iterator[Write]:
     """Yield a function that writes a row to a file, by its suffix, or to standard output.
 
-    The file is written under another name and renamed when complete.
+    The file is written under another name and renamed when complete. Every row ends with the
+    columns model and fingerprint; an .npy file has a .npy.json file with both beside it.
     """
+    columns = {**columns, **dict.fromkeys(origin._fields, TEXT)}
     numbers = [name for name, column in columns.items() if column == NUMBER]
 
-    def as_float32(row: Row) -> Row:
+    def completed(row: Row) -> Row:
         # The model computes in float32: more digits would only look like more precision.
-        return {**row, **{n: np.float32(row[n]) for n in numbers if row.get(n) is not None}}
+        floats = {n: np.float32(row[n]) for n in numbers if row.get(n) is not None}
+        return {**row, **floats, **origin._asdict()}
 
     if out is None:
         with _jsonl(sys.stdout.buffer, columns) as write:
-            yield lambda row: write(as_float32(row))
+            yield lambda row: write(completed(row))
         sys.stdout.buffer.flush()
         return
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file, _WRITERS[out.suffix.lower()](file, columns) as write:
-            yield lambda row: write(as_float32(row))
-        part.replace(out)
+            yield lambda row: write(completed(row))
+        if out.suffix.lower() == ".npy":
+            sidecar(out).unlink(missing_ok=True)  # first: it must never describe another array
+            part.replace(out)
+            sidecar(out).write_text(json.dumps(origin._asdict()) + "\n", encoding="utf-8")
+        else:
+            part.replace(out)
     except OSError as error:
         error.filename = error.filename or str(out)  # a full disk's error names no file
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def sidecar(path: Path) -> Path:
+    """Path of the file that says which model computed an .npy file."""
+    return path.with_name(f"{path.name}.json")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from lattemix.responses import (
     RankResult,
     Rejection,
 )
+from lattemix.stored import check_fingerprint, rank_stored
 from model_store import Metric
 
 
@@ -53,8 +54,12 @@ class AsyncClient:
         timeout: seconds to wait for a response.
         retries: further tries if the server is busy or unreachable.
         transport: httpx transport; for tests.
+        model: one of the server's models, `name` or `name:precision`; default: the server's
+            default model.
 
     Raises:
+        FingerprintError: the server has replaced the model since the client's last call, or during
+            this one. Repeat the call to use the new model.
         ServerError: the server rejects a request.
         LatteMixError: the server cannot be reached.
     """
@@ -66,8 +71,9 @@ class AsyncClient:
         timeout: float = TIMEOUT_SECONDS,
         retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
+        model: str | None = None,
     ) -> None:
-        self._connection = Connection(url, api_key, timeout, retries, transport)
+        self._connection = Connection(url, api_key, timeout, retries, transport, model)
         self.url = self._connection.url
 
     async def __aenter__(self) -> "AsyncClient":
@@ -138,6 +144,27 @@ class AsyncClient:
         rows, info = await self._connection.collect(calls.rank(query, metric, truncate), texts)
         return calls.best(rows, info, texts, top_k)
 
+    async def rank_mixtures(
+        self,
+        query: str,
+        mixtures: Iterable[Floats],
+        *,
+        fingerprint: str,
+        metric: Metric | None = None,
+        top_k: int | None = None,
+        truncate: bool = True,
+    ) -> list[RankResult]:
+        """Order stored mixtures by their similarity to a query, as `Model.rank_mixtures` does.
+
+        Every metric but `centred`, whose centre the server does not send.
+        """
+        check_top_k(top_k)
+        chosen = calls.local_metric(metric, await self._connection.cached_info())
+        rows, info = await self._connection.collect(calls.encode(truncate), [query])
+        check_fingerprint("mixtures", fingerprint, info)
+        (encoded,) = calls.mixtures(rows, info, single=False)
+        return rank_stored(encoded, mixtures, chosen, None, top_k)
+
     async def matrix(
         self,
         texts: Iterable[str],
@@ -165,16 +192,18 @@ class AsyncClient:
 
     async def iter_encode(self, texts: Iterable[str]) -> AsyncIterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that is rejected yields a `Rejection`."""
-        async for row in self._connection.rows(calls.encode(truncate=True), iter_texts(texts)):
+        info = await self._connection.cached_info()
+        bulk = calls.encode(truncate=True)
+        async for row in self._connection.rows(bulk, iter_texts(texts), info):
             yield row
 
     async def iter_similarity(
         self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
     ) -> AsyncIterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
-        recommended = (await self._connection.cached_info()).recommended_metric
-        bulk = calls.similarity(as_metrics(None, metrics, recommended), truncate=True)
-        async for row in self._connection.rows(bulk, iter_pairs(pairs)):
+        info = await self._connection.cached_info()
+        bulk = calls.similarity(as_metrics(None, metrics, info.recommended_metric), truncate=True)
+        async for row in self._connection.rows(bulk, iter_pairs(pairs), info):
             yield row
 
     async def iter_rank(
@@ -182,15 +211,14 @@ class AsyncClient:
     ) -> AsyncIterator[RankResult | Rejection]:
         """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
         bulk, warned = calls.rank(query, metric, truncate=True), False
-        position = 0
-        async for row in self._connection.rows(bulk, iter_texts(texts)):
+        info, position = await self._connection.cached_info(), 0
+        async for row in self._connection.rows(bulk, iter_texts(texts), info):
             if isinstance(row, Rejection):
                 yield row
             else:
                 result, query_truncated = row
                 if query_truncated and not warned:
-                    limit = (await self._connection.cached_info()).max_input_length
-                    warn_truncated([True], limit)
+                    warn_truncated([True], info.max_input_length)
                     warned = True
                 yield result.model_copy(update={"index": position})
             position += 1

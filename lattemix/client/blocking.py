@@ -33,6 +33,7 @@ from lattemix.responses import (
     RankResult,
     Rejection,
 )
+from lattemix.stored import check_fingerprint, rank_stored
 from model_store import LatteMixError, Metric
 
 P = ParamSpec("P")
@@ -61,8 +62,9 @@ class Client:
         timeout: float = TIMEOUT_SECONDS,
         retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
+        model: str | None = None,
     ) -> None:
-        self._connection = Connection(url, api_key, timeout, retries, transport)
+        self._connection = Connection(url, api_key, timeout, retries, transport, model)
         self.url = self._connection.url
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: the interpreter does not wait for it at exit.
@@ -142,6 +144,27 @@ class Client:
         rows, info = self._collect(calls.rank(query, metric, truncate), texts)
         return calls.best(rows, info, texts, top_k)
 
+    def rank_mixtures(
+        self,
+        query: str,
+        mixtures: Iterable[Floats],
+        *,
+        fingerprint: str,
+        metric: Metric | None = None,
+        top_k: int | None = None,
+        truncate: bool = True,
+    ) -> list[RankResult]:
+        """Order stored mixtures by their similarity to a query, as `Model.rank_mixtures` does.
+
+        Every metric but `centred`, whose centre the server does not send.
+        """
+        check_top_k(top_k)
+        chosen = calls.local_metric(metric, self._run(self._connection.cached_info))
+        rows, info = self._collect(calls.encode(truncate), [query])
+        check_fingerprint("mixtures", fingerprint, info)
+        (encoded,) = calls.mixtures(rows, info, single=False)
+        return rank_stored(encoded, mixtures, chosen, None, top_k)
+
     def matrix(
         self,
         texts: Iterable[str],
@@ -210,8 +233,9 @@ class Client:
         """Yield the row of every item, in order. Items are read on the caller's thread."""
         in_flight: deque[Future[list[Row | Rejection]]] = deque()
         try:
-            for chunk in bulk.chunks(items, self._run(self._connection.cached_info)):
-                in_flight.append(self._start(self._connection.send_chunk, bulk, chunk))
+            info = self._run(self._connection.cached_info)
+            for chunk in self._connection.chunks(bulk, items, info):
+                in_flight.append(self._start(self._connection.send_chunk, bulk, chunk, info))
                 if len(in_flight) == IN_FLIGHT:
                     yield from _result(in_flight.popleft())
             while in_flight:

@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from lattemix.arguments import Pair, warn_truncated
+from lattemix.errors import FingerprintError
 from lattemix.ranking import order
 from lattemix.responses import (
     EmbedResponse,
@@ -20,15 +21,17 @@ from lattemix.responses import (
     Explanation,
     InfoResponse,
     MatrixResponse,
+    ModelResponse,
     PairSimilarity,
     RankResponse,
     RankResult,
     Rejection,
     SimilarityResponse,
 )
+from lattemix.similarity import MetricError, check
 from model_store import LatteMixError, Metric
 
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=ModelResponse)
 Item = TypeVar("Item")
 Row = TypeVar("Row")
 
@@ -175,6 +178,19 @@ def mixtures(rows: Sequence[EncodedText], info: InfoResponse, *, single: bool) -
     return stacked[0] if single else stacked
 
 
+def local_metric(metric: Metric | None, info: InfoResponse) -> Metric:
+    """Return the metric for mixtures; raise `MetricError` for one that only the server computes."""
+    chosen = metric or info.recommended_metric
+    if chosen == "centred":
+        others = ", ".join(name for name in info.metrics if name != "centred")
+        raise MetricError(
+            "Metric 'centred' needs the model's centre, which the server does not send: "
+            f"choose among {others}."
+        )
+    check(chosen, None)
+    return chosen
+
+
 def similarity(
     metrics: Sequence[Metric], truncate: bool
 ) -> BulkCall[Pair, SimilarityResponse, PairSimilarity]:
@@ -259,6 +275,14 @@ def to_json(content: object) -> bytes:
 def unknown_server(url: str) -> LatteMixError:
     """Return the error about a response that no Latte-Mix server sends."""
     return LatteMixError(f"{url} is not a Latte-Mix server.")
+
+
+def replaced_model(info: InfoResponse, response: ModelResponse) -> FingerprintError:
+    """Return the error about a response of other weights than those that `info` describes."""
+    return FingerprintError(
+        f"The server replaced model {info.model}: its fingerprint was {info.fingerprint} and is "
+        f"now {response.fingerprint}. Repeat the call."
+    )
 
 
 def _server_error(where: str, response: httpx.Response) -> ServerError:

@@ -5,7 +5,8 @@ import os
 import random
 from asyncio import sleep
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -19,6 +20,7 @@ from lattemix.client.calls import (
     Item,
     Row,
     ServerError,
+    replaced_model,
     to_json,
     unknown_server,
 )
@@ -45,8 +47,10 @@ class Connection:
         timeout: float,
         retries: int,
         transport: httpx.AsyncBaseTransport | None,
+        model: str | None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._model = model
         self._retries = retries
         self._info: InfoResponse | None = None
         headers = {"Content-Type": "application/json", **_authorization(api_key)}
@@ -65,24 +69,29 @@ class Connection:
         return self._info
 
     async def cached_info(self) -> InfoResponse:
-        """Return the server's model and limits, requested once."""
+        """Return the server's model and limits, requested once per fingerprint."""
         return self._info or await self.info()
 
     async def collect(
         self, bulk: BulkCall[Item, Body, Row], items: Iterable[Item]
     ) -> tuple[list[Row], InfoResponse]:
         """Return the row of every item; raise for the first that is rejected."""
-        rows = [row async for row in self.rows(bulk, items, strict=True)]
-        return [row for row in rows if not isinstance(row, Rejection)], await self.cached_info()
+        info = await self.cached_info()
+        rows = [row async for row in self.rows(bulk, items, info, strict=True)]
+        return [row for row in rows if not isinstance(row, Rejection)], info
 
     async def rows(
-        self, bulk: BulkCall[Item, Body, Row], items: Iterable[Item], strict: bool = False
+        self,
+        bulk: BulkCall[Item, Body, Row],
+        items: Iterable[Item],
+        info: InfoResponse,
+        strict: bool = False,
     ) -> AsyncIterator[Row | Rejection]:
-        """Yield the row of every item, in order."""
+        """Yield the row of every item, in order, all computed by the model of `info`."""
         in_flight: deque[asyncio.Task[list[Row | Rejection]]] = deque()
         try:
-            for chunk in bulk.chunks(items, await self.cached_info()):
-                in_flight.append(asyncio.create_task(self.send_chunk(bulk, chunk, strict)))
+            for chunk in self.chunks(bulk, items, info):
+                in_flight.append(asyncio.create_task(self.send_chunk(bulk, chunk, info, strict)))
                 if len(in_flight) == IN_FLIGHT:
                     for row in await in_flight.popleft():
                         yield row
@@ -94,8 +103,18 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*in_flight, return_exceptions=True)
 
+    def chunks(
+        self, bulk: BulkCall[Item, Body, Row], items: Iterable[Item], info: InfoResponse
+    ) -> Iterator[dict[int, Item]]:
+        """Split items into requests within the server's limits."""
+        return replace(bulk, call=self._with_model(bulk.call)).chunks(items, info)
+
     async def send_chunk(
-        self, bulk: BulkCall[Item, Body, Row], chunk: dict[int, Item], strict: bool = False
+        self,
+        bulk: BulkCall[Item, Body, Row],
+        chunk: dict[int, Item],
+        info: InfoResponse,
+        strict: bool = False,
     ) -> list[Row | Rejection]:
         """Return the rows of a chunk. Unless `strict`, send it again without rejected items."""
         results: dict[int, Row | Rejection] = {}
@@ -103,7 +122,7 @@ class Connection:
         while unsent:
             part = unsent.pop()
             try:
-                rows = bulk.rows(await self.request(bulk.with_items(part.values())))
+                response = await self.request(bulk.with_items(part.values()))
             except ServerError as error:
                 if strict or not bulk.is_about_items(error):
                     raise bulk.relocated(error, part) from error
@@ -115,6 +134,9 @@ class Connection:
                 part = {i: item for i, item in part.items() if i != position}
                 unsent += [part] if part else []
                 continue
+            if response.fingerprint != info.fingerprint:
+                raise replaced_model(info, response)
+            rows = bulk.rows(response)
             if len(rows) != len(part):
                 raise unknown_server(self.url)
             results.update(zip(part, rows, strict=True))
@@ -122,17 +144,28 @@ class Connection:
 
     async def request(self, call: Call[Body]) -> Body:
         """Send a call and return the response's body."""
-        return call.parse(self.url, await self._send(call))
+        body = call.parse(self.url, await self._send(self._with_model(call)))
+        if self._info is not None and self._info.fingerprint != body.fingerprint:
+            self._info = None
+        return body
+
+    def _with_model(self, call: Call[Body]) -> Call[Body]:
+        if self._model is None or call.body is None:
+            return call
+        return replace(call, body={**call.body, "model": self._model})
 
     async def _send(self, call: Call[Body]) -> httpx.Response:
         """Send a call again while the server is busy or unreachable, up to the retry limit."""
         method, content = ("GET", None) if call.body is None else ("POST", to_json(call.body))
+        params = {"model": self._model} if self._model and call.body is None else None
         tries = 0
         while True:
             last = tries == self._retries
             wait = min(_FIRST_WAIT * 2**tries, _MAX_WAIT) * random.uniform(0.5, 1)
             try:
-                response = await self._http.request(method, self.url + call.path, content=content)
+                response = await self._http.request(
+                    method, self.url + call.path, content=content, params=params
+                )
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 if last or not isinstance(error, _LOST):
                     reason = str(error).rstrip(".") or type(error).__name__

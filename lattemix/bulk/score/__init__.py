@@ -8,8 +8,9 @@ from tqdm import tqdm
 
 from lattemix.bulk.readers import Table, columns_named
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Tally, Task, digest, list_sources, make_shards
+from lattemix.bulk.score.plan import Tally, Task, list_sources, make_shards
 from lattemix.bulk.score.runners import LocalRunner, RayRunner, Runner
+from lattemix.bulk.writers import Origin
 from lattemix.similarity import check
 from model_store import LatteMixError, Metric, Store
 from model_store.choice import choose
@@ -62,7 +63,7 @@ def score(
             check(metric, artifact.centre)
         task = Task(
             model=artifact.manifest.reference,
-            model_digest=digest(artifact.manifest),
+            fingerprint=artifact.manifest.fingerprint,
             columns=tuple(columns),
             keep=tuple(keep),
             metrics=tuple(metrics),
@@ -85,7 +86,7 @@ def score(
 def _check_columns(columns: Sequence[str], keep: Sequence[str], results: Sequence[str]) -> None:
     if len(columns) not in (1, 2):
         raise LatteMixError(f"--columns {','.join(columns)}: name two to compare, or one to embed.")
-    added = (*results, "truncated", "error")
+    added = (*results, "truncated", "error", *Origin._fields)
     names = [*columns, *keep, *added]
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:

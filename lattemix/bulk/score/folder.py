@@ -116,7 +116,7 @@ def _difference(plan: Plan, task: Task, sources: tuple[Source, ...]) -> str | No
     planned = dict(plan.task)
     for name, value in task:
         if planned[name] != value:
-            if name == "model_digest":
+            if name == "fingerprint":
                 return f"another {task.model} in the store"
             shown = ",".join(planned[name]) if isinstance(planned[name], tuple) else planned[name]
             return f"--{name.replace('_', '-')} {shown}" if shown else f"no --{name}"

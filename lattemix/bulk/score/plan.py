@@ -1,6 +1,5 @@
 """A task, split into shards that can be computed in any order on any machine."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lattemix.bulk.readers import START, Position, Table, columns_named
 from lattemix.bulk.writers import Row
-from model_store import LatteMixError, Manifest, Metric
+from model_store import LatteMixError, Metric
 
 
 class _Record(BaseModel):
@@ -20,7 +19,7 @@ class Task(_Record):
 
     # The model first: if it differs, so may the default of `metrics`.
     model: str
-    model_digest: str
+    fingerprint: str  # of the model
     columns: tuple[str, ...]  # two to compare, or one to encode
     keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]
@@ -81,12 +80,6 @@ class Tally(BaseModel):
         self.rejected += other.rejected
         self.first_rejection = self.first_rejection or other.first_rejection
         self.truncated += other.truncated
-
-
-def digest(manifest: Manifest) -> str:
-    """Return a SHA-256 over all files of a model."""
-    records = sorted((name, record.sha256) for name, record in manifest.files.items())
-    return hashlib.sha256(repr(records).encode()).hexdigest()
 
 
 def list_sources(path: Path) -> tuple[Source, ...]:

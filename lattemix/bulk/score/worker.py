@@ -8,8 +8,17 @@ from threadpoolctl import threadpool_limits
 
 from lattemix.bulk.readers import Table, Values, columns_named
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Shard, Tally, Task, digest
-from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Row, format_for, open_writer
+from lattemix.bulk.score.plan import Shard, Tally, Task
+from lattemix.bulk.writers import (
+    INTEGER,
+    NUMBER,
+    TEXT,
+    Column,
+    Origin,
+    Row,
+    format_for,
+    open_writer,
+)
 from lattemix.encoder import Encoder
 from lattemix.responses import EncodedText, PairSimilarity, Rejection
 from lattemix.settings import ModelSettings
@@ -25,10 +34,11 @@ class Worker:
         # `task.model` names the precision, which may not be this machine's default.
         self._encoder = Encoder.load(settings.model_copy(update={"model": task.model}))
         manifest = self._encoder.manifest
-        if digest(manifest) != task.model_digest:
+        if manifest.fingerprint != task.fingerprint:
             raise LatteMixError(f"{settings.store} has another {task.model} than the task.")
         self._task = task
         self._folder = folder
+        self._origin = Origin(manifest.name, manifest.fingerprint)
         shape: tuple[int, ...] = (manifest.latent_dims, manifest.classes)
         if format_for(Path(f"x.{task.parts}"), None) == "flat":
             shape = (manifest.latent_dims * manifest.classes,)
@@ -43,7 +53,7 @@ class Worker:
         columns = {**texts, **results, "truncated": INTEGER, "error": TEXT}
         table = Table(Path(shard.path), columns_named(task.columns, task.keep), shard.start)
         tally = Tally()
-        with open_writer(self._folder.part(shard), columns) as write:
+        with open_writer(self._folder.part(shard), columns, self._origin) as write:
             for row in self._rows(islice(table, shard.rows)):
                 write(row)
                 tally.count(row, f"{shard.path}, row {shard.start.rows + tally.rows + 1:,}")
