@@ -163,7 +163,7 @@ class Tokenizer:
     @property
     def _window_step(self) -> int:
         """Tokens between the starts of two windows."""
-        return self._window_tokens - min(OVERLAP, self._window_tokens // 4)
+        return self._window_tokens - min(OVERLAP, self._window_tokens // 3)
 
     def _check_lengths(self, rows: Sequence[list[int]], truncate: Truncate) -> None:
         """Raise `TooLongError` for rows of token ids that may be neither truncated nor split."""
