@@ -1,11 +1,14 @@
-"""Argument checks and the truncation warning, shared by `Model` and the clients."""
+"""Argument checks and the truncation warning, shared by `Model`, the clients and the service."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
+from lattemix.settings import Truncate
 from model_store import LatteMixError, Metric
 
 Pair = tuple[str, str]
+TruncateOption = Truncate | bool | None
 
 
 class TruncationWarning(UserWarning):
@@ -17,9 +20,35 @@ def warn_truncated(truncated: Sequence[bool], limit: int | None, stacklevel: int
     if any(truncated):
         message = (
             f"{sum(truncated):,} of {len(truncated):,} texts have more than {limit} tokens and "
-            "were truncated; pass truncate=False to raise an error instead."
+            'were truncated; pass truncate="window" to read them whole.'
         )
         warnings.warn(message, TruncationWarning, stacklevel=stacklevel)
+
+
+def as_truncate(option: TruncateOption, default: Truncate) -> Truncate:
+    """Return how to handle long texts.
+
+    None is the default; True is the default too, but "right" if that is "error"; False is "error".
+    """
+    if option is None:
+        return default
+    if isinstance(option, bool):
+        return "error" if not option else "right" if default == "error" else default
+    if option not in get_args(Truncate):
+        known = ", ".join(get_args(Truncate))
+        raise LatteMixError(f"truncate is {option!r}: choose among {known}.")
+    return option
+
+
+def as_explain_truncate(option: TruncateOption, default: Truncate) -> Truncate:
+    """Like `as_truncate`, for an explanation, which needs all tokens in one window."""
+    if option == "window":
+        raise LatteMixError(
+            'truncate is "window": an explanation needs all tokens in one window; choose "right", '
+            '"left" or "error".'
+        )
+    truncate = as_truncate(option, default)
+    return "right" if truncate == "window" else truncate
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:

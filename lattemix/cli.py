@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import run_command
-from lattemix.settings import ModelSettings, Provider, read_settings
+from lattemix.settings import ModelSettings, Provider, Truncate, read_settings
 from model_store import LatteMixError, Metric, Precision, Store
 from model_store.choice import FASTEST, choose
 from model_store.store import DEFAULT_MODELS, HEADS, Entry
@@ -57,6 +57,12 @@ SentenceFile = Annotated[
 _OUT = "Output file: .csv, .tsv, .json, .jsonl, .parquet{}; default: JSON lines on standard output."
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help=_OUT.format(" or .npy"))]
 RankOut = Annotated[Path | None, typer.Option("--out", dir_okay=False, help=_OUT.format(""))]
+TruncateOption = Annotated[
+    Truncate | None,
+    typer.Option(
+        help="How to handle texts over the model's maximum length; else LATTEMIX_TRUNCATE."
+    ),
+]
 Url = Annotated[
     str | None,
     typer.Option(help="Server to use instead of a model in this process; see LATTEMIX_API_KEY."),
@@ -102,6 +108,7 @@ def similarity(
     ] = None,
     out: Out = None,
     metrics: MetricsOption = None,
+    truncate: TruncateOption = None,
     model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
@@ -115,9 +122,9 @@ def similarity(
     with commands.open_model(url, model, store) as loaded:
         chosen = requested or [loaded.info().recommended_metric]
         if file is None and out is None:
-            commands.print_similarities(loaded, pairs, chosen)
+            commands.print_similarities(loaded, pairs, chosen, truncate)
         else:
-            commands.write_similarities(loaded, pairs, chosen, out)
+            commands.write_similarities(loaded, pairs, chosen, truncate, out)
 
 
 @cli.command()
@@ -125,6 +132,7 @@ def explain(
     a: Annotated[str, typer.Argument(help="A sentence.")],
     b: Annotated[str, typer.Argument(help="Another sentence.")],
     metric: OneMetric = None,
+    truncate: TruncateOption = None,
     model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
@@ -133,7 +141,7 @@ def explain(
     from lattemix.bulk import commands
 
     with commands.open_model(url, model, store) as loaded:
-        commands.print_explanation(loaded, a, b, metric)
+        commands.print_explanation(loaded, a, b, metric, truncate)
 
 
 @cli.command()
@@ -149,6 +157,7 @@ def embed(
             "from 0.01 up. .csv, .tsv and .parquet hold flat mixtures, .npy dense or flat ones.",
         ),
     ] = None,
+    truncate: TruncateOption = None,
     model: ModelOption = None,
     store: StoreOption = None,
     url: Url = None,
@@ -160,7 +169,7 @@ def embed(
     form = format_for(out, form)
     rows = commands.text_rows(texts, file, out)
     with commands.open_model(url, model, store) as loaded:
-        commands.write_mixtures(loaded, rows, form, out)
+        commands.write_mixtures(loaded, rows, truncate, form, out)
 
 
 @cli.command()
@@ -174,6 +183,7 @@ def rank(
     ] = None,
     out: RankOut = None,
     metric: OneMetric = None,
+    truncate: TruncateOption = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Maximum number of results.")] = None,
     model: ModelOption = None,
     store: StoreOption = None,
@@ -194,7 +204,7 @@ def rank(
     rows = commands.text_rows(candidates, file, out)
     plain = file is None and out is None
     with commands.open_model(url, model, store) as loaded:
-        commands.write_ranking(loaded, query, rows, metric, top_k, out, plain)
+        commands.write_ranking(loaded, query, rows, metric, truncate, top_k, out, plain)
 
 
 @cli.command()
@@ -215,6 +225,7 @@ def score(
         str | None, typer.Option(help="Other columns to copy as text, comma-separated.")
     ] = None,
     metrics: MetricsOption = None,
+    truncate: TruncateOption = None,
     engine: Annotated[
         Literal["local", "ray"],
         typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
@@ -232,7 +243,7 @@ def score(
 ) -> None:
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
     requested = _metrics(metrics)
-    settings = read_settings(ModelSettings, model=model, store=store)
+    settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
     from lattemix.bulk.score import LocalRunner, RayRunner
     from lattemix.bulk.score import score as score_files
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.errors import EmptyTextError, NonFiniteError
+from lattemix.errors import EmptyTextError, NonFiniteError, TooLongError
 from lattemix.session import Session, likely_device, usable_cores
-from lattemix.settings import ModelSettings, Provider
+from lattemix.settings import MAX_WINDOWS, ModelSettings, Provider, Truncate
 from lattemix.static import LENGTH_MULTIPLE, StaticModel, round_up, sums
 from lattemix.tokenization import (
     MAX_PARSED_TOKENS,
     ParsedText,
-    Side,
     Tokenizer,
     Tokens,
     TokenSpan,
@@ -81,11 +80,12 @@ class Encoder:
         threads: int = 0,
         device_id: int = 0,
         token_budget: int = 0,
+        max_windows: int = MAX_WINDOWS,
         reason: str = "it was requested",
     ) -> None:
         self.reason = reason  # why this precision was chosen
         self.manifest: Manifest = artifact.manifest
-        self.tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens)
+        self.tokenizer = Tokenizer(artifact.tokenizer, self.manifest.max_tokens, max_windows)
         self._session = Session(artifact, provider, threads or 1, device_id)
         self.provider = self._session.provider
         on_cpu = self.provider == "cpu"
@@ -149,17 +149,19 @@ class Encoder:
             threads=settings.threads,
             device_id=settings.device_id,
             token_budget=settings.token_budget,
+            max_windows=settings.max_windows,
             reason=reason,
         )
         if Artifact.read(artifact.path).manifest != artifact.manifest:
             raise ArtifactError(f"{artifact.path} was replaced while it was loaded: start again.")
         return encoder
 
-    def encode(self, texts: Sequence[str]) -> Encoding:
+    def encode(self, texts: Sequence[str], truncate: Truncate = "window") -> Encoding:
         """Return the mixture of every text, in order.
 
         Raises:
             EmptyTextError: the model finds no words in a text.
+            TooLongError: a text is too long for "error" or "window".
         """
         if self.static is not None:
             mixtures, lengths = self.static.encode(texts, self.parallel)
@@ -168,31 +170,45 @@ class Encoder:
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         order = [distinct[text] for text in texts]
         try:
-            tokens = self.tokenize(list(distinct))
+            tokens = self.tokenize(list(distinct), truncate)
         except EmptyTextError as error:
             empty = [order.index(index) for index in (error.index, *error.others)]
             raise EmptyTextError(*empty) from None
-        shape = (len(distinct), self.manifest.latent_dims, self.manifest.classes)
-        mixtures = np.empty(shape, np.float32)
-
-        def compute(batch: list[int]) -> None:
-            mixtures[batch] = self.run([tokens[i] for i in batch])
-
-        planned = batches([len(text.ids) for text in tokens], self._fixed_budget)
-        with ThreadPoolExecutor(self.parallel) as executor:
-            for _ in executor.map(compute, planned):
-                pass  # raises what failed
+        except TooLongError as error:
+            reasons = {order.index(index): reason for index, reason in error.reasons.items()}
+            raise TooLongError(reasons) from None
+        mixtures = self._run_windows([self.windows(text) for text in tokens])
         return Encoding(
             mixtures[order] if len(order) > len(distinct) else mixtures,
             [tokens[i].total for i in order],
             [tokens[i].truncated for i in order],
         )
 
-    def encode_tokens(self, texts: Sequence[str]) -> list[TokenEncoding]:
-        """Return the mixture of every token of every text."""
+    def _run_windows(self, texts: Sequence[list[Tokens]]) -> NDArray[np.float32]:
+        """Return the mixture [L, C] of every text, given its windows: [N, L, C]."""
+        windows = list(chain.from_iterable(texts))
+        owners = [index for index, text in enumerate(texts) for _ in text]
+        shares = [share for text in texts for share in self.window_shares(text)]
+        planned = list(batches([len(window.ids) for window in windows], self._fixed_budget))
+        shape = (len(texts), self.manifest.latent_dims, self.manifest.classes)
+        mixtures = np.zeros(shape, np.float32)
+
+        def run(batch: list[int]) -> NDArray[np.float32]:
+            return self.run([windows[i] for i in batch])
+
+        with ThreadPoolExecutor(self.parallel) as executor:
+            for batch, results in zip(planned, executor.map(run, planned), strict=True):
+                parts = ((owners[i], shares[i]) for i in batch)
+                add_windows(mixtures, parts, results)
+        return mixtures
+
+    def encode_tokens(
+        self, texts: Sequence[str], truncate: Truncate = "right"
+    ) -> list[TokenEncoding]:
+        """Return the mixture of every token of every text; see `parse`."""
         return [
             self.token_encoding(parsed, self.run([parsed.tokens])[0])
-            for parsed in self.parse(texts)
+            for parsed in self.parse(texts, truncate)
         ]
 
     def token_encoding(self, parsed: ParsedText, mixtures: NDArray[np.float32]) -> TokenEncoding:
@@ -206,19 +222,46 @@ class Encoder:
             tokens.truncated,
         )
 
-    def tokenize(self, texts: Sequence[str], side: Side = "right") -> list[Tokens]:
-        """Tokenize and truncate texts.
+    def tokenize(self, texts: Sequence[str], truncate: Truncate = "window") -> list[Tokens]:
+        """Tokenize and truncate texts; "window" leaves long ones whole, for `windows`.
 
         Raises:
             EmptyTextError: a text has no tokens, or only tokens of weight 0.
+            TooLongError: a text is too long for "error" or "window".
         """
-        tokens = self.tokenizer(texts, side)
+        tokens = self.tokenizer(texts, truncate)
         self._check_empty(tokens)
         return tokens
 
-    def parse(self, texts: Sequence[str], side: Side = "right") -> list[ParsedText]:
-        """Tokenize and truncate texts, with token positions, for a run per token."""
-        parsed = [self.tokenizer.parse(text, side) for text in texts]
+    def windows(self, text: Tokens) -> list[Tokens]:
+        """Split a text over the maximum length into windows, without those of weight 0."""
+        windows = self.tokenizer.windows(text)
+        if len(windows) == 1 or self._weights is None:
+            return windows
+        return [window for window in windows if self._raw_weights(window.ids).any()]
+
+    def window_shares(self, windows: Sequence[Tokens]) -> list[float]:
+        """Each window's share of its text's mixture, by the sum of its token weights."""
+        if len(windows) == 1:
+            return [1.0]
+        weights = [float(self._raw_weights(window.ids).sum()) for window in windows]
+        return [weight / sum(weights) for weight in weights]
+
+    def parse(self, texts: Sequence[str], truncate: Truncate = "right") -> list[ParsedText]:
+        """Tokenize and truncate texts, with token positions, for a run per token.
+
+        There is one run per text, so "window" truncates like "right".
+
+        Raises:
+            EmptyTextError: a text has no tokens, or only tokens of weight 0.
+            TooLongError: a text is too long for "error".
+        """
+        parsed = []
+        for index, text in enumerate(texts):
+            try:
+                parsed.append(self.tokenizer.parse(text, truncate))
+            except TooLongError as error:
+                raise TooLongError({index: error.reason}) from None
         self._check_empty([text.tokens for text in parsed])
         return parsed
 
@@ -326,6 +369,24 @@ class Encoder:
 def _identity_pool(rows: int, length: int) -> NDArray[np.float32]:
     """A pool that keeps every token separate: [B, S, S]."""
     return np.broadcast_to(np.eye(length, dtype=np.float32), (rows, length, length))
+
+
+def add_windows(
+    mixtures: NDArray[np.float32],
+    parts: Iterable[tuple[int, float]],
+    windows: Iterable[NDArray[np.float32]],
+) -> None:
+    """Add windows' mixtures [L, C] to those of their texts [N, L, C].
+
+    A text's mixture is the weighted average of its windows' mixtures.
+
+    Args:
+        mixtures: the texts' mixtures, 0 before the first window.
+        parts: index of each window's text, and the window's share of it.
+        windows: mixture of each window.
+    """
+    for (owner, share), window in zip(parts, windows, strict=True):
+        mixtures[owner] += np.float32(share) * window
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -24,18 +24,18 @@ class EmptyTextError(TextError):
 
 
 class TooLongError(LatteMixError):
-    """A text exceeds the maximum length and must not be truncated.
+    """Texts have more tokens than allowed and must not be truncated.
 
     Attributes:
-        index: position of the text in the list.
-        reason: the problem, without its subject.
+        index: position of the first such text in the list.
+        reason: its problem, without its subject.
+        reasons: the problem of every such text, by position.
     """
 
-    def __init__(self, index: int, total: int, limit: int, name: str | None = None) -> None:
-        self.index = index
-        self.reason = f"has {total:,} tokens, more than the limit of {limit:,}"
-        subject = name or f"Text {index + 1}"
-        super().__init__(f"{subject} {self.reason}: shorten it, or pass truncate=True.")
+    def __init__(self, reasons: dict[int, str], name: str | None = None) -> None:
+        self.reasons = reasons
+        self.index, self.reason = next(iter(reasons.items()))
+        super().__init__(f"{name or f'Text {self.index + 1}'} {self.reason}.")
 
 
 class InferenceError(LatteMixError):

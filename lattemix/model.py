@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from lattemix import __version__, streaming
 from lattemix.arguments import (
     Pair,
+    TruncateOption,
+    as_explain_truncate,
     as_metrics,
     as_pairs,
     as_texts,
+    as_truncate,
     check_top_k,
     warn_truncated,
 )
@@ -31,7 +34,7 @@ from lattemix.responses import (
     Rejection,
 )
 from lattemix.session import likely_device
-from lattemix.settings import ModelSettings, Provider, read_settings
+from lattemix.settings import ModelSettings, Provider, Truncate, read_settings
 from lattemix.similarity import check, matrix, similarity
 from lattemix.stored import check_fingerprint, rank_stored
 from model_store import LatteMixError, Metric, Store
@@ -82,7 +85,7 @@ def load(
         device_id=device_id,
     )
     assemble_if_shipped(settings)
-    return Model(Encoder.load(settings))
+    return Model(Encoder.load(settings), settings.truncate)
 
 
 def assemble_if_shipped(settings: ModelSettings) -> None:
@@ -115,14 +118,17 @@ class Model:
 
     Methods compare by the model's recommended metric unless `metric` or `metrics` names others.
 
-    Texts longer than the model's maximum length are truncated, or raise `TooLongError` with
-    `truncate=False`. Where the result does not say so, a `TruncationWarning` does. Static models
-    have no maximum length; `explain` reads up to 512 of their tokens. A text without words raises
-    `EmptyTextError`.
+    `truncate` says how to handle texts longer than the model's maximum length: "window" averages
+    the mixtures of overlapping windows, "right" and "left" remove tokens from that side, and
+    "error", or False, raises `TooLongError`, as do texts of more than `LATTEMIX_MAX_WINDOWS`
+    windows. Default: `LATTEMIX_TRUNCATE`. Where the result does not report truncation, a
+    `TruncationWarning` does. Static models have no maximum length; `explain` reads up to 512 of
+    their tokens. A text without words raises `EmptyTextError`.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, truncate: Truncate = "window") -> None:
         self._encoder = encoder
+        self._truncate = truncate  # the default
 
     def __repr__(self) -> str:
         encoder = self._encoder
@@ -132,7 +138,7 @@ class Model:
         """Describe the model and its origin."""
         return model_info(self._encoder)
 
-    def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
+    def encode(self, texts: str | Iterable[str], *, truncate: TruncateOption = None) -> Floats:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text.
 
         Example:
@@ -151,17 +157,17 @@ class Model:
 
     @overload
     def similarity(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> float: ...
 
     @overload
     def similarity(
-        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: bool = True
+        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Floats: ...
 
     @overload
     def similarity(
-        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: bool = True
+        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: TruncateOption = None
     ) -> dict[Metric, Floats]: ...
 
     def similarity(
@@ -171,7 +177,7 @@ class Model:
         *,
         metric: Metric | None = None,
         metrics: Sequence[Metric] | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> float | Floats | dict[Metric, Floats]:
         """Compare two sentences, or the sentences of each pair. Higher is more similar.
 
@@ -194,7 +200,7 @@ class Model:
             b: the other sentence, if `a` is one.
             metric: the similarity; default: the model's recommended metric.
             metrics: several similarities, for pairs.
-            truncate: whether to truncate long texts.
+            truncate: how to handle long texts; see `Model`.
 
         Returns:
             One score for two sentences; an array [N] for N pairs; an array per metric if `metrics`
@@ -221,7 +227,7 @@ class Model:
         *,
         metric: Metric | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> list[RankResult]:
         """Order texts by their similarity to a query, most similar first.
 
@@ -297,7 +303,7 @@ class Model:
         metric: Metric | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> MatrixResponse:
         """Compare every two texts; return the pairs that reach the threshold, best first."""
         check_top_k(top_k)
@@ -317,9 +323,11 @@ class Model:
         )
 
     def explain(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Explanation:
         """Break the similarity of two sentences down by token, word and latent dim.
+
+        It needs all tokens in one window, so that "window" as a default truncates like "right".
 
         Example:
             ```python
@@ -332,30 +340,41 @@ class Model:
             ```
         """
         (chosen,), encoder = self._metrics(metric), self._encoder
-        if not truncate:
-            self._check_length([a, b], encoder.max_parsed_tokens)
-        first, second = encoder.encode_tokens([a, b])
+        chosen_truncate = as_explain_truncate(truncate, self._truncate)
+        first, second = encoder.encode_tokens([a, b], chosen_truncate)
         content = explain(chosen, (a, b), (first, second), encoder.centre, encoder.latents)
         return Explanation.model_validate({**self._identity, **content})
 
-    def iter_encode(self, texts: Iterable[str]) -> Iterator[EncodedText | Rejection]:
+    def iter_encode(
+        self, texts: Iterable[str], *, truncate: TruncateOption = None
+    ) -> Iterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that cannot be encoded yields a `Rejection`."""
-        return streaming.encoded_texts(self._encoder, texts)
+        return streaming.encoded_texts(self._encoder, texts, as_truncate(truncate, self._truncate))
 
     def iter_similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
+        self,
+        pairs: Iterable[Pair],
+        metrics: Sequence[Metric] | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> Iterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that cannot be encoded yields a `Rejection`."""
-        return streaming.pair_similarities(self._encoder, pairs, self._metrics(None, metrics))
+        requested, chosen = self._metrics(None, metrics), as_truncate(truncate, self._truncate)
+        return streaming.pair_similarities(self._encoder, pairs, requested, chosen)
 
     def iter_rank(
-        self, query: str, texts: Iterable[str], metric: Metric | None = None
+        self,
+        query: str,
+        texts: Iterable[str],
+        metric: Metric | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> Iterator[RankResult | Rejection]:
         """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
-        (chosen,) = self._metrics(metric)
-        encoding = self._encode([query], True, lambda _: "query")
+        (chosen,), long = self._metrics(metric), as_truncate(truncate, self._truncate)
+        encoding = self._encode([query], long, lambda _: "query")
         warn_truncated(encoding.truncated, self._limit)
-        return streaming.query_similarities(self._encoder, encoding.mixtures, texts, chosen)
+        return streaming.query_similarities(self._encoder, encoding.mixtures, texts, chosen, long)
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -367,26 +386,23 @@ class Model:
         return self._encoder.manifest.max_tokens
 
     def _encode(
-        self, texts: Sequence[str], truncate: bool, name: Callable[[int], str] | None = None
+        self,
+        texts: Sequence[str],
+        truncate: TruncateOption,
+        name: Callable[[int], str] | None = None,
     ) -> Encoding:
         """Encode texts; errors call the text at an index by its `name`."""
         try:
-            if not truncate and self._limit is not None:  # before the work
-                self._check_length(texts, self._limit, name)
-            return self._encoder.encode(texts)
+            return self._encoder.encode(texts, as_truncate(truncate, self._truncate))
         except EmptyTextError as error:
             if name is None:
                 raise
             named = name(error.index)
             raise EmptyTextError(error.index, *error.others, name=named) from None
-
-    def _check_length(
-        self, texts: Sequence[str], limit: int, name: Callable[[int], str] | None = None
-    ) -> None:
-        """Raise `TooLongError` for the first text that has more tokens than the limit."""
-        for index, tokens in enumerate(self._encoder.tokenize(texts)):
-            if tokens.total > limit:
-                raise TooLongError(index, tokens.total, limit, name(index) if name else None)
+        except TooLongError as error:
+            if name is None:
+                raise
+            raise TooLongError(error.reasons, name(error.index)) from None
 
     def _metrics(
         self, metric: Metric | None, metrics: Sequence[Metric] | None = None

@@ -10,8 +10,12 @@ from model_store import LatteMixError
 from model_store.store import default_root
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
+# How to handle a text over the model's maximum length: reject it, remove tokens from one side, or
+# split it into windows.
+Truncate = Literal["error", "right", "left", "window"]
 
 PREFIX = "LATTEMIX_"
+MAX_WINDOWS = 32
 
 
 class ModelSettings(BaseSettings):
@@ -38,6 +42,14 @@ class ModelSettings(BaseSettings):
     )
     token_budget: int = Field(
         0, ge=0, description="Tokens per batch, padding included. 0: chosen by a start-up test."
+    )
+    truncate: Truncate = Field(
+        "window",
+        description="Default for texts over the model's maximum length: `error` rejects them, "
+        "`right` or `left` removes tokens from that side, `window` averages overlapping windows.",
+    )
+    max_windows: int = Field(
+        MAX_WINDOWS, ge=1, description="Maximum windows per text; longer texts are rejected."
     )
 
     @field_validator("store")

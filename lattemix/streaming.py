@@ -8,8 +8,9 @@ import numpy as np
 
 from lattemix.arguments import Pair, iter_pairs, iter_texts
 from lattemix.encoder import Encoder, Encoding
-from lattemix.errors import EmptyTextError
+from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.responses import EncodedText, PairSimilarity, RankResult, Rejection
+from lattemix.settings import Truncate
 from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
@@ -21,7 +22,7 @@ _CHUNK = 4096
 
 
 def encoded_texts(
-    encoder: Encoder, texts: Iterable[str], name: str = "text"
+    encoder: Encoder, texts: Iterable[str], truncate: Truncate, name: str = "text"
 ) -> Iterator[EncodedText | Rejection]:
     """Yield the mixture of each text; `name` is what a `Rejection` calls it."""
 
@@ -29,13 +30,14 @@ def encoded_texts(
         columns = (encoding.mixtures, encoding.tokens, encoding.truncated)
         return (EncodedText(*row) for row in zip(*columns, strict=True))
 
-    return _rows(encoder, ((text,) for text in iter_texts(texts)), (name,), rows)
+    return _rows(encoder, ((text,) for text in iter_texts(texts)), truncate, (name,), rows)
 
 
 def pair_similarities(
     encoder: Encoder,
     pairs: Iterable[Pair],
     metrics: Sequence[Metric],
+    truncate: Truncate,
     names: tuple[str, str] = ("a", "b"),
 ) -> Iterator[PairSimilarity | Rejection]:
     """Yield the similarities of each pair; `names` are what a `Rejection` calls its texts."""
@@ -50,11 +52,11 @@ def pair_similarities(
             truncated = encoding.truncated[2 * index : 2 * index + 2]
             yield PairSimilarity(truncated=truncated, **dict(zip(metrics, scores, strict=True)))
 
-    return _rows(encoder, iter_pairs(pairs), names, rows)
+    return _rows(encoder, iter_pairs(pairs), truncate, names, rows)
 
 
 def query_similarities(
-    encoder: Encoder, query: Mixtures, texts: Iterable[str], metric: Metric
+    encoder: Encoder, query: Mixtures, texts: Iterable[str], metric: Metric, truncate: Truncate
 ) -> Iterator[RankResult | Rejection]:
     """Yield the similarity of each text to the query's mixture [1, L, C], in order."""
 
@@ -63,7 +65,7 @@ def query_similarities(
         return zip(scores.tolist(), encoding.truncated, strict=True)
 
     items = ((text,) for text in iter_texts(texts))
-    for index, row in enumerate(_rows(encoder, items, ("text",), rows)):
+    for index, row in enumerate(_rows(encoder, items, truncate, ("text",), rows)):
         if isinstance(row, Rejection):
             yield row
         else:
@@ -73,13 +75,14 @@ def query_similarities(
 def _rows(
     encoder: Encoder,
     items: Iterable[tuple[str, ...]],
+    truncate: Truncate,
     names: tuple[str, ...],
     rows: Callable[[Encoding], Iterator[T]],
 ) -> Iterator[T | Rejection]:
     """Encode items in chunks and yield a row for each, or a `Rejection`."""
     iterator, position = iter(items), 0
     while chunk := [*islice(iterator, _CHUNK)]:
-        problems, encoding = _encode(encoder, chunk)
+        problems, encoding = _encode(encoder, chunk, truncate)
         results = rows(encoding)
         for item in chunk:
             reasons = (
@@ -92,7 +95,9 @@ def _rows(
             position += 1
 
 
-def _encode(encoder: Encoder, items: Sequence[tuple[str, ...]]) -> tuple[dict[str, str], Encoding]:
+def _encode(
+    encoder: Encoder, items: Sequence[tuple[str, ...]], truncate: Truncate
+) -> tuple[dict[str, str], Encoding]:
     """Return the problem of every invalid text, and the encoding of the items without any."""
     problems = {
         text: "holds a lone surrogate, which is not valid Unicode"
@@ -100,12 +105,14 @@ def _encode(encoder: Encoder, items: Sequence[tuple[str, ...]]) -> tuple[dict[st
         for text in item
         if not _is_unicode(text)
     }
-    texts = _texts(items, problems)
-    try:
-        return problems, encoder.encode(texts)
-    except EmptyTextError as error:
-        problems |= {texts[index]: error.reason for index in (error.index, *error.others)}
-        return problems, encoder.encode(_texts(items, problems))
+    while True:  # each error names all texts of its kind
+        texts = _texts(items, problems)
+        try:
+            return problems, encoder.encode(texts, truncate)
+        except EmptyTextError as error:
+            problems |= {texts[index]: error.reason for index in (error.index, *error.others)}
+        except TooLongError as error:
+            problems |= {texts[index]: reason for index, reason in error.reasons.items()}
 
 
 def _texts(items: Sequence[tuple[str, ...]], problems: dict[str, str]) -> list[str]:

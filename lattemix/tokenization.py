@@ -1,23 +1,24 @@
-"""Text to token ids, truncated to the model's maximum length."""
+"""Text to token ids: truncated to the model's maximum length, or split into windows."""
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from lattemix.errors import InferenceError, TextError
+from lattemix.errors import InferenceError, TextError, TooLongError
+from lattemix.settings import MAX_WINDOWS, Truncate
 from model_store import ArtifactError
 
 log = logging.getLogger("lattemix")
 
 T = TypeVar("T")
 
-Side = Literal["right", "left"]
+OVERLAP = 64  # tokens that neighbouring windows share
 
 # Tokens of a text that `parse` returns at most. Models without a maximum length need this limit:
 # the number of token pairs that an explanation compares is quadratic.
@@ -32,7 +33,7 @@ _WORD_BYTES = 300  # memory of a cached word besides its characters, about
 class Tokens(NamedTuple):
     """The tokens of one text."""
 
-    ids: list[int]  # after truncation, special tokens included
+    ids: list[int]  # after truncation, special tokens included; before the split into windows
     total: int  # before truncation
     empty: bool = False  # special tokens only
     per_token: bool = False  # request the mixture of every token instead of the text's
@@ -64,7 +65,7 @@ class ParsedText(NamedTuple):
 class Tokenizer:
     """A `tokenizer.json`; its stored padding and truncation are ignored. Thread-safe."""
 
-    def __init__(self, path: Path, max_tokens: int | None) -> None:
+    def __init__(self, path: Path, max_tokens: int | None, max_windows: int = MAX_WINDOWS) -> None:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self._tokenizer.no_padding()
@@ -79,15 +80,41 @@ class Tokenizer:
         except BaseException as error:  # Rust errors are bare Exceptions, panics not even that
             raise ArtifactError(f"{path} is not a tokenizer: {error}.") from error
         self._max_tokens = max_tokens
+        self._max_windows = max_windows
 
     @property
     def vocabulary_size(self) -> int:
         """Number of token ids."""
         return self._tokenizer.get_vocab_size()
 
-    def __call__(self, texts: Sequence[str], side: Side = "right") -> list[Tokens]:
-        """Tokenize texts, truncating at `side`."""
-        return [self._tokens(ids, side, self._max_tokens) for ids in self.ids(texts)]
+    def __call__(self, texts: Sequence[str], truncate: Truncate = "right") -> list[Tokens]:
+        """Tokenize texts; "window" leaves long ones whole, for `windows`.
+
+        Raises:
+            TooLongError: texts are too long for "error" or "window".
+        """
+        rows = self.ids(texts)
+        self._check_lengths(rows, truncate)
+        limit = None if truncate == "window" else self._max_tokens
+        return [self._tokens(ids, truncate, limit) for ids in rows]
+
+    def windows(self, text: Tokens) -> list[Tokens]:
+        """Split a text over the maximum length into windows of that length.
+
+        Neighbours share `OVERLAP` tokens, the last two at least that many. Each window has its own
+        special tokens.
+        """
+        if self._max_tokens is None or len(text.ids) <= self._max_tokens:
+            return [text]
+        content = text.ids[len(self._before) : len(text.ids) - len(self._after)]
+        last = len(content) - self._window_tokens
+        return [
+            Tokens(
+                [*self._before, *content[start : start + self._window_tokens], *self._after],
+                self._max_tokens,
+            )
+            for start in (*range(0, last, self._window_step), last)
+        ]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, not truncated; long inputs run without the GIL."""
@@ -114,28 +141,65 @@ class Tokenizer:
             encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=special)
         return [_spans(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
-    def parse(self, text: str, side: Side = "right") -> ParsedText:
-        """Tokenize a text with the position of each token."""
+    def parse(self, text: str, truncate: Truncate = "right") -> ParsedText:
+        """Tokenize a text with the position of each token, in one window: "window" is "right".
+
+        Raises:
+            TooLongError: the text is too long for "error".
+        """
         with _translated_errors():
             if len(text) <= _SHORT:
                 encoding = self._tokenizer.encode(text)
             else:
                 (encoding,) = self._tokenizer.encode_batch([text])
         limit = self._max_tokens or MAX_PARSED_TOKENS
-        spans = self._truncate(_spans(text, encoding), side, limit)
-        return ParsedText(self._tokens(encoding.ids, side, limit)._replace(per_token=True), spans)
+        if truncate == "error" and len(encoding.ids) > limit:
+            raise TooLongError(
+                {0: _too_long(len(encoding.ids), f"the limit of {limit:,}", "right")}
+            )
+        spans = self._truncate(_spans(text, encoding), truncate, limit)
+        tokens = self._tokens(encoding.ids, truncate, limit)
+        return ParsedText(tokens._replace(per_token=True), spans)
 
-    def _tokens(self, ids: list[int], side: Side, limit: int | None) -> Tokens:
+    @property
+    def _window_tokens(self) -> int:
+        """Tokens of a full window, without its special tokens."""
+        return max(1, (self._max_tokens or 0) - self.special_tokens)
+
+    @property
+    def _window_step(self) -> int:
+        """Tokens between the starts of two windows."""
+        return self._window_tokens - min(OVERLAP, self._window_tokens // 3)
+
+    def _check_lengths(self, rows: Sequence[list[int]], truncate: Truncate) -> None:
+        """Raise `TooLongError` for rows of token ids that may be neither truncated nor split."""
+        if self._max_tokens is None or truncate in ("right", "left"):
+            return
+        longest, remedy = self._max_tokens, "window"
+        limit = f"the limit of {longest:,}"
+        if truncate == "window":
+            longest += (self._max_windows - 1) * self._window_step
+            limit = f"the {longest:,} of LATTEMIX_MAX_WINDOWS={self._max_windows:,}"
+            remedy = "right"
+        reasons = {
+            index: _too_long(len(ids), limit, remedy)
+            for index, ids in enumerate(rows)
+            if len(ids) > longest
+        }
+        if reasons:
+            raise TooLongError(reasons)
+
+    def _tokens(self, ids: list[int], truncate: Truncate, limit: int | None) -> Tokens:
         empty = len(ids) <= self.special_tokens
-        return Tokens(self._truncate(ids, side, limit), len(ids), empty)
+        return Tokens(self._truncate(ids, truncate, limit), len(ids), empty)
 
-    def _truncate(self, tokens: list[T], side: Side, limit: int | None) -> list[T]:
+    def _truncate(self, tokens: list[T], truncate: Truncate, limit: int | None) -> list[T]:
         """Remove tokens over the limit from one side, keeping the special tokens at both ends."""
         total = len(tokens)
         excess = total - (limit or total)
         if excess <= 0:
             return tokens
-        first = total - len(self._after) - excess if side == "right" else len(self._before)
+        first = len(self._before) if truncate == "left" else total - len(self._after) - excess
         return tokens[:first] + tokens[first + excess :]
 
     def _special_ids(self) -> tuple[list[int], list[int]]:
@@ -215,6 +279,10 @@ def _translated_errors() -> Iterator[None]:
         # Log only the type: a Rust panic message can quote the text.
         log.error("The tokenizer failed: %s", type(panic).__name__)
         raise InferenceError from None
+
+
+def _too_long(total: int, limit: str, remedy: str) -> str:
+    return f'has {total:,} tokens, more than {limit}: shorten it, or set truncate to "{remedy}"'
 
 
 def _spans(text: str, encoding: tokenizers.Encoding) -> list[TokenSpan]:

@@ -19,7 +19,14 @@ from lattemix.bulk.mixtures import StoredMixture
 from lattemix.bulk.readers import read_pairs, read_texts
 from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Column, Format, Origin, Row, open_writer
 from lattemix.client import Client
-from lattemix.responses import DimContribution, Rejection
+from lattemix.responses import (
+    DimContribution,
+    EncodedText,
+    PairSimilarity,
+    RankResult,
+    Rejection,
+)
+from lattemix.settings import Truncate
 from lattemix.stored import check_fingerprint
 from model_store import LatteMixError, Metric
 
@@ -85,8 +92,8 @@ class Rows(Generic[T]):
         """Print how many sentences were truncated and rows rejected; exit with 1 for the latter."""
         if self.truncated:
             limit = model.info().max_input_length
-            note = f"only the first {limit} tokens of a sentence are read; {self.truncated:,}"
-            typer.echo(f"Note: {note} had more.", err=True)
+            note = f"{self.truncated:,} sentences had more than {limit} tokens and were truncated"
+            typer.echo(f"Note: {note}.", err=True)
         if self.first_rejection:
             index, reason = self.first_rejection.index, self.first_rejection.reason
             rejected = f"{self.rejected:,} of {self.done:,} rows were rejected"
@@ -131,9 +138,11 @@ def _check_unicode(*texts: str) -> None:
         raise LatteMixError("A sentence on the command line is not UTF-8 text.") from None
 
 
-def print_similarities(model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Metric]) -> None:
+def print_similarities(
+    model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Metric], truncate: Truncate | None
+) -> None:
     """Print the similarities of a pair, one metric per line."""
-    for similarities in model.iter_similarity(pairs.items, metrics):
+    for similarities in model.iter_similarity(pairs.items, metrics, truncate=truncate):
         if isinstance(similarities, Rejection):
             raise LatteMixError(similarities.reason)
         for name in metrics:
@@ -142,10 +151,12 @@ def print_similarities(model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Met
     pairs.report(model)
 
 
-def print_explanation(model: AnyModel, a: str, b: str, metric: Metric | None) -> None:
+def print_explanation(
+    model: AnyModel, a: str, b: str, metric: Metric | None, truncate: Truncate | None
+) -> None:
     """Print aligned words and the latent dims that contribute most and least."""
     _check_unicode(a, b)
-    explained = model.explain(a, b, metric=metric)
+    explained = model.explain(a, b, metric=metric, truncate=truncate)
     typer.echo(f"{explained.metric:<13} {explained.similarity:.4f}\n\nAligned words:")
     for link in sorted(explained.alignment.links, key=lambda link: -link.similarity):
         words = f"{explained.a.words[link.a].text} ~ {explained.b.words[link.b].text}"
@@ -168,13 +179,21 @@ def _meaning(dim: DimContribution) -> str:
 
 
 def write_similarities(
-    model: AnyModel, pairs: Rows[Pair], metrics: Sequence[Metric], out: Path | None
+    model: AnyModel,
+    pairs: Rows[Pair],
+    metrics: Sequence[Metric],
+    truncate: Truncate | None,
+    out: Path | None,
 ) -> None:
     """Write the similarities of every pair."""
+
+    def compare(items: Iterable[Pair]) -> Iterable[PairSimilarity | Rejection]:
+        return model.iter_similarity(items, metrics, truncate=truncate)
+
     scores: dict[str, Column] = dict.fromkeys(metrics, NUMBER)
     columns = {"a": TEXT, "b": TEXT, **scores, "error": TEXT}
     with open_writer(out, columns, _origin(model)) as write:
-        for (a, b), result in pairs.process(lambda items: model.iter_similarity(items, metrics)):
+        for (a, b), result in pairs.process(compare):
             row: dict[str, object] = {"a": a, "b": b}
             if isinstance(result, Rejection):
                 row["error"] = result.reason
@@ -185,14 +204,20 @@ def write_similarities(
     pairs.report(model)
 
 
-def write_mixtures(model: AnyModel, texts: Rows[str], form: Format, out: Path | None) -> None:
+def write_mixtures(
+    model: AnyModel, texts: Rows[str], truncate: Truncate | None, form: Format, out: Path | None
+) -> None:
     """Write the mixture of every sentence."""
+
+    def encode(items: Iterable[str]) -> Iterable[EncodedText | Rejection]:
+        return model.iter_encode(items, truncate=truncate)
+
     info = model.info()
     shape = (info.latent_dims, info.classes)
     column = Column("float32", shape if form == "dense" else (shape[0] * shape[1],))
     columns = {"text": TEXT, "embedding": column, "error": TEXT}
     with open_writer(out, columns, Origin(info.model, info.fingerprint)) as write:
-        for text, result in texts.process(model.iter_encode):
+        for text, result in texts.process(encode):
             if isinstance(result, Rejection):
                 write({"text": text, "error": result.reason})
             else:
@@ -216,6 +241,7 @@ def write_ranking(
     query: str,
     texts: Rows[str],
     metric: Metric | None,
+    truncate: Truncate | None,
     top_k: int | None,
     out: Path | None,
     plain: bool,
@@ -227,17 +253,20 @@ def write_ranking(
         query: the sentence that they are compared with.
         texts: the sentences.
         metric: default: the model's recommended metric.
+        truncate: how to handle long texts; default: the model's.
         top_k: maximum number to write.
         out: file; default: standard output.
         plain: print a score and a sentence per line instead.
     """
     origin = _origin(model)
-    texts.truncated += _check_query(model, query, metric)
+    texts.truncated += _check_query(model, query, metric, truncate)
     rejected: list[Row] = []
 
+    def compare(items: Iterable[str]) -> Iterable[RankResult | Rejection]:
+        return model.iter_rank(query, items, metric, truncate=truncate)
+
     def scored() -> Iterator[Row]:
-        results = texts.process(lambda items: model.iter_rank(query, items, metric))
-        for index, (text, result) in enumerate(results):
+        for index, (text, result) in enumerate(texts.process(compare)):
             if isinstance(result, Rejection):
                 rejected.append({"index": index, "text": text, "error": result.reason})
             else:

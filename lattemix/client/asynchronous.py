@@ -7,6 +7,7 @@ import httpx
 
 from lattemix.arguments import (
     Pair,
+    TruncateOption,
     as_metrics,
     as_pairs,
     as_texts,
@@ -44,9 +45,9 @@ class AsyncClient:
     ```
 
     Inputs are split into requests within the server's limits, except for `matrix`. Requests are
-    retried while the server is busy or unreachable. Texts longer than the model's maximum length
-    are truncated, with a `TruncationWarning` where the result does not say so, or raise with
-    `truncate=False`.
+    retried while the server is busy or unreachable. `truncate` says how to handle texts longer than
+    the model's maximum length, as for `Model`; default: the server's `LATTEMIX_TRUNCATE`. Where the
+    result does not report truncation, a `TruncationWarning` does.
 
     Args:
         url: address of the server.
@@ -91,7 +92,9 @@ class AsyncClient:
         """Describe the served model and the server's limits."""
         return await self._connection.info()
 
-    async def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
+    async def encode(
+        self, texts: str | Iterable[str], *, truncate: TruncateOption = None
+    ) -> Floats:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text."""
         bulk = calls.encode(truncate)
         rows, info = await self._connection.collect(bulk, as_texts(texts))
@@ -99,17 +102,17 @@ class AsyncClient:
 
     @overload
     async def similarity(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> float: ...
 
     @overload
     async def similarity(
-        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: bool = True
+        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Floats: ...
 
     @overload
     async def similarity(
-        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: bool = True
+        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: TruncateOption = None
     ) -> dict[Metric, Floats]: ...
 
     async def similarity(
@@ -119,7 +122,7 @@ class AsyncClient:
         *,
         metric: Metric | None = None,
         metrics: Sequence[Metric] | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> float | Floats | dict[Metric, Floats]:
         """Compare two sentences, or the sentences of each pair, as `Model.similarity` does."""
         pairs = as_pairs(a, b)
@@ -136,7 +139,7 @@ class AsyncClient:
         *,
         metric: Metric | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> list[RankResult]:
         """Order texts by their similarity to a query, most similar first."""
         check_top_k(top_k)
@@ -172,7 +175,7 @@ class AsyncClient:
         metric: Metric | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> MatrixResponse:
         """Compare every two texts, at most as many as fit one request.
 
@@ -185,32 +188,43 @@ class AsyncClient:
         return await self._connection.request(call)
 
     async def explain(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Explanation:
         """Break the similarity of two sentences down by token, word and latent dim."""
         return await self._connection.request(calls.explain(a, b, metric, truncate))
 
-    async def iter_encode(self, texts: Iterable[str]) -> AsyncIterator[EncodedText | Rejection]:
+    async def iter_encode(
+        self, texts: Iterable[str], *, truncate: TruncateOption = None
+    ) -> AsyncIterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that is rejected yields a `Rejection`."""
         info = await self._connection.cached_info()
-        bulk = calls.encode(truncate=True)
+        bulk = calls.encode(truncate)
         async for row in self._connection.rows(bulk, iter_texts(texts), info):
             yield row
 
     async def iter_similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
+        self,
+        pairs: Iterable[Pair],
+        metrics: Sequence[Metric] | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> AsyncIterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
         info = await self._connection.cached_info()
-        bulk = calls.similarity(as_metrics(None, metrics, info.recommended_metric), truncate=True)
+        bulk = calls.similarity(as_metrics(None, metrics, info.recommended_metric), truncate)
         async for row in self._connection.rows(bulk, iter_pairs(pairs), info):
             yield row
 
     async def iter_rank(
-        self, query: str, texts: Iterable[str], metric: Metric | None = None
+        self,
+        query: str,
+        texts: Iterable[str],
+        metric: Metric | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> AsyncIterator[RankResult | Rejection]:
         """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
-        bulk, warned = calls.rank(query, metric, truncate=True), False
+        bulk, warned = calls.rank(query, metric, truncate), False
         info, position = await self._connection.cached_info(), 0
         async for row in self._connection.rows(bulk, iter_texts(texts), info):
             if isinstance(row, Rejection):

@@ -13,6 +13,7 @@ import httpx
 
 from lattemix.arguments import (
     Pair,
+    TruncateOption,
     as_metrics,
     as_pairs,
     as_texts,
@@ -93,24 +94,24 @@ class Client:
         """Describe the served model and the server's limits."""
         return self._run(self._connection.info)
 
-    def encode(self, texts: str | Iterable[str], *, truncate: bool = True) -> Floats:
+    def encode(self, texts: str | Iterable[str], *, truncate: TruncateOption = None) -> Floats:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text."""
         rows, info = self._collect(calls.encode(truncate), as_texts(texts))
         return calls.mixtures(rows, info, single=isinstance(texts, str))
 
     @overload
     def similarity(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> float: ...
 
     @overload
     def similarity(
-        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: bool = True
+        self, a: Iterable[Pair], *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Floats: ...
 
     @overload
     def similarity(
-        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: bool = True
+        self, a: Iterable[Pair], *, metrics: Sequence[Metric], truncate: TruncateOption = None
     ) -> dict[Metric, Floats]: ...
 
     def similarity(
@@ -120,7 +121,7 @@ class Client:
         *,
         metric: Metric | None = None,
         metrics: Sequence[Metric] | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> float | Floats | dict[Metric, Floats]:
         """Compare two sentences, or the sentences of each pair, as `Model.similarity` does."""
         pairs = as_pairs(a, b)
@@ -136,7 +137,7 @@ class Client:
         *,
         metric: Metric | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> list[RankResult]:
         """Order texts by their similarity to a query, most similar first."""
         check_top_k(top_k)
@@ -172,7 +173,7 @@ class Client:
         metric: Metric | None = None,
         threshold: float | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> MatrixResponse:
         """Compare every two texts, at most as many as fit one request.
 
@@ -185,28 +186,39 @@ class Client:
         return self._run(self._connection.request, call)
 
     def explain(
-        self, a: str, b: str, *, metric: Metric | None = None, truncate: bool = True
+        self, a: str, b: str, *, metric: Metric | None = None, truncate: TruncateOption = None
     ) -> Explanation:
         """Break the similarity of two sentences down by token, word and latent dim."""
         return self._run(self._connection.request, calls.explain(a, b, metric, truncate))
 
-    def iter_encode(self, texts: Iterable[str]) -> Iterator[EncodedText | Rejection]:
+    def iter_encode(
+        self, texts: Iterable[str], *, truncate: TruncateOption = None
+    ) -> Iterator[EncodedText | Rejection]:
         """Yield the mixture of each text; a text that is rejected yields a `Rejection`."""
-        return self._rows(calls.encode(truncate=True), iter_texts(texts))
+        return self._rows(calls.encode(truncate), iter_texts(texts))
 
     def iter_similarity(
-        self, pairs: Iterable[Pair], metrics: Sequence[Metric] | None = None
+        self,
+        pairs: Iterable[Pair],
+        metrics: Sequence[Metric] | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> Iterator[PairSimilarity | Rejection]:
         """Yield the similarities of each pair; one that is rejected yields a `Rejection`."""
-        bulk = calls.similarity(self._metrics(None, metrics), truncate=True)
+        bulk = calls.similarity(self._metrics(None, metrics), truncate)
         return self._rows(bulk, iter_pairs(pairs))
 
     def iter_rank(
-        self, query: str, texts: Iterable[str], metric: Metric | None = None
+        self,
+        query: str,
+        texts: Iterable[str],
+        metric: Metric | None = None,
+        *,
+        truncate: TruncateOption = None,
     ) -> Iterator[RankResult | Rejection]:
         """Yield each text's similarity to the query, in order of the texts; or a `Rejection`."""
         warned = False
-        rows = self._rows(calls.rank(query, metric, truncate=True), iter_texts(texts))
+        rows = self._rows(calls.rank(query, metric, truncate), iter_texts(texts))
         for position, row in enumerate(rows):
             if isinstance(row, Rejection):
                 yield row

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from lattemix.arguments import Pair, warn_truncated
+from lattemix.arguments import Pair, TruncateOption, warn_truncated
 from lattemix.errors import FingerprintError
 from lattemix.ranking import order
 from lattemix.responses import (
@@ -151,7 +151,7 @@ class _Base64Response(EmbedResponse):
 INFO = Call("/info", InfoResponse)
 
 
-def encode(truncate: bool) -> BulkCall[str, _Base64Response, EncodedText]:
+def encode(truncate: TruncateOption) -> BulkCall[str, _Base64Response, EncodedText]:
     """Request mixtures, in base64: compact, and unlike npy it says what was truncated."""
     body = {"format": "base64", "truncate": truncate}
     return BulkCall(Call("/embed", _Base64Response, body), "inputs", ("text",), _encoded_texts)
@@ -192,7 +192,7 @@ def local_metric(metric: Metric | None, info: InfoResponse) -> Metric:
 
 
 def similarity(
-    metrics: Sequence[Metric], truncate: bool
+    metrics: Sequence[Metric], truncate: TruncateOption
 ) -> BulkCall[Pair, SimilarityResponse, PairSimilarity]:
     """Request similarities of pairs."""
     body = {"metrics": list(metrics), "truncate": truncate}
@@ -227,7 +227,9 @@ def scores(
     return float(values[0]) if single else values
 
 
-def rank(query: str, metric: Metric | None, truncate: bool) -> BulkCall[str, RankResponse, Ranked]:
+def rank(
+    query: str, metric: Metric | None, truncate: TruncateOption
+) -> BulkCall[str, RankResponse, Ranked]:
     """Request similarities to a query."""
     call = Call("/rank", RankResponse, {"query": query, "metric": metric, "truncate": truncate})
     return BulkCall(call, "texts", ("text",), _ranked, extra=1)
@@ -261,7 +263,7 @@ def matrix(texts: Sequence[str], **options: float | str | None) -> Call[MatrixRe
     return Call("/matrix", MatrixResponse, {"inputs": texts, **options})
 
 
-def explain(a: str, b: str, metric: Metric | None, truncate: bool) -> Call[Explanation]:
+def explain(a: str, b: str, metric: Metric | None, truncate: TruncateOption) -> Call[Explanation]:
     """Request an explanation of a similarity."""
     body = {"pair": [a, b], "metric": metric, "truncate": truncate}
     return Call("/explain", Explanation, body)

@@ -67,6 +67,8 @@ def score(
             columns=tuple(columns),
             keep=tuple(keep),
             metrics=tuple(metrics),
+            truncate=settings.truncate,
+            max_windows=settings.max_windows,
             parts=parts or (suffix if metrics else "parquet"),
             shard_rows=shard_rows,
         )

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lattemix.bulk.readers import START, Position, Table, columns_named
 from lattemix.bulk.writers import Row
+from lattemix.settings import Truncate
 from model_store import LatteMixError, Metric
 
 
@@ -23,6 +24,8 @@ class Task(_Record):
     columns: tuple[str, ...]  # two to compare, or one to encode
     keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]
+    truncate: Truncate
+    max_windows: int
     parts: str  # file type of the results
     shard_rows: int
 

@@ -32,7 +32,8 @@ class Worker:
     def __init__(self, task: Task, folder: Folder, settings: ModelSettings) -> None:
         threadpool_limits(limits=1, user_api="blas")  # leave the cores to ONNX Runtime
         # `task.model` names the precision, which may not be this machine's default.
-        self._encoder = Encoder.load(settings.model_copy(update={"model": task.model}))
+        update = {"model": task.model, "max_windows": task.max_windows}
+        self._encoder = Encoder.load(settings.model_copy(update=update))
         manifest = self._encoder.manifest
         if manifest.fingerprint != task.fingerprint:
             raise LatteMixError(f"{settings.store} has another {task.model} than the task.")
@@ -82,9 +83,10 @@ class Worker:
     def _results(
         self, rows: Iterable[Values]
     ) -> Iterator[PairSimilarity | Rejection] | Iterator[EncodedText | Rejection]:
-        if len(self._task.columns) == 1:
+        task = self._task
+        if len(task.columns) == 1:
             texts = (row[0] for row in rows)
-            return encoded_texts(self._encoder, texts, name=self._task.columns[0])
-        a, b = self._task.columns
+            return encoded_texts(self._encoder, texts, task.truncate, task.columns[0])
+        a, b = task.columns
         pairs = ((row[0], row[1]) for row in rows)
-        return pair_similarities(self._encoder, pairs, self._task.metrics, names=(a, b))
+        return pair_similarities(self._encoder, pairs, task.metrics, task.truncate, (a, b))
