@@ -53,3 +53,17 @@ class NonFiniteError(LatteMixError):
             "The model computed values that are not finite: serve another precision, or assemble "
             "the model again with `lattemix build`."
         )
+
+
+class DimensionsError(LatteMixError):
+    """A vector of the model cannot have this many numbers."""
+
+    def __init__(self, dimensions: int, latent_dims: int, classes: int) -> None:
+        super().__init__(
+            f"dimensions must be a multiple of {classes} from {classes} to "
+            f"{latent_dims * classes:,}, not {dimensions:,}."
+        )
+
+
+class DTypeError(LatteMixError):
+    """Vectors cannot be stored in this type."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lattemix.errors import DimensionsError
 from model_store import LatteMixError, Metric
 
 Mixtures = NDArray[np.float32]  # [N, L, C]: N sentences, L distributions over C classes
@@ -75,14 +76,33 @@ def matrix(
     return scores
 
 
-def vectors(metric: Metric, mixtures: Mixtures, centre: Centre | None = None) -> Vectors:
+def vectors(
+    metric: Metric, mixtures: Mixtures, centre: Centre | None = None, dims: int | None = None
+) -> Vectors:
     """Return unit vectors [N, L*C] whose dot product is the metric.
+
+    With `dims` they are [N, dims*C], of the first latent dims only.
 
     `js` and `l2` are not dot products and get the vectors of `bhattacharyya`, the closest one. On
     pairs of sentences its rank correlation is above 0.999 with `js` and about 0.9 with `l2`.
     """
     is_dot_product = _RULES[metric].pairs is _dots
-    return _embed(metric if is_dot_product else "bhattacharyya", mixtures, centre)
+    prefix = None if centre is None else centre[:dims]
+    return _embed(metric if is_dot_product else "bhattacharyya", mixtures[:, :dims], prefix)
+
+
+def prefix_dims(dimensions: int | None, latent_dims: int, classes: int) -> int:
+    """Return the number of latent dims in a vector of `dimensions` numbers; None: all.
+
+    Raises:
+        DimensionsError: a vector cannot have this many numbers.
+    """
+    if dimensions is None:
+        return latent_dims
+    dims, remainder = divmod(dimensions, classes)
+    if remainder or not 1 <= dims <= latent_dims:
+        raise DimensionsError(dimensions, latent_dims, classes)
+    return dims
 
 
 def _pairs(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None) -> Scores:
