@@ -14,7 +14,7 @@ from starlette.types import Scope
 from app.engine.errors import OverloadedError, UnavailableError, UnknownModelError
 from app.observe.trace import Trace
 from app.schemas.common import LONE_SURROGATE, TAGS
-from lattemix.errors import InferenceError
+from lattemix.errors import DimensionsError, DTypeError, InferenceError
 from lattemix.similarity import MetricError
 
 ErrorType = Literal[
@@ -219,6 +219,8 @@ def install(app: FastAPI) -> None:
         HTTPException,
         RequestValidationError,
         MetricError,
+        DimensionsError,
+        DTypeError,
         UnknownModelError,
         OverloadedError,
         InferenceError,
@@ -269,8 +271,9 @@ def _translate(request: Request, error: Exception) -> ApiError:
             return ApiError("Validation", f"{_problem_message(first)}{more}.", field=field)
         case UnknownModelError():
             return ApiError("NotFound", str(error), field="model")
-        case MetricError():
-            return ApiError("Validation", str(error))
+        case MetricError() | DimensionsError() | DTypeError():
+            field = str(error).partition(" ")[0].lower()
+            return ApiError("Validation", str(error), field=field)
         case OverloadedError():
             return overloaded(error)
         case InferenceError():

@@ -57,3 +57,17 @@ class NonFiniteError(LatteMixError):
 
 class FingerprintError(LatteMixError):
     """Mixtures or scores of different weights cannot be combined."""
+
+
+class DimensionsError(LatteMixError):
+    """A vector of the model cannot have this many numbers."""
+
+    def __init__(self, dimensions: int, latent_dims: int, classes: int) -> None:
+        super().__init__(
+            f"dimensions must be a multiple of {classes} from {classes} to "
+            f"{latent_dims * classes:,}, not {dimensions:,}."
+        )
+
+
+class DTypeError(LatteMixError):
+    """Vectors cannot be stored in this type."""

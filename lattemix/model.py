@@ -1,4 +1,4 @@
-"""A model in this process: encode, similarity, rank, matrix, explain."""
+"""A model in this process: encode, vectors, similarity, rank, matrix, explain."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +23,7 @@ from lattemix.arguments import (
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.explain import explain
+from lattemix.quantization import DType, check_dtype, quantize
 from lattemix.ranking import order, pairs_above
 from lattemix.responses import (
     EncodedText,
@@ -35,7 +36,7 @@ from lattemix.responses import (
 )
 from lattemix.session import likely_device
 from lattemix.settings import ModelSettings, Provider, Truncate, read_settings
-from lattemix.similarity import check, matrix, similarity
+from lattemix.similarity import check, matrix, prefix_dims, similarity, vectors
 from lattemix.stored import check_fingerprint, rank_stored
 from model_store import LatteMixError, Metric, Store
 from model_store.choice import FASTEST
@@ -154,6 +155,42 @@ class Model:
         warn_truncated(encoding.truncated, self._limit)
         mixtures: Floats = encoding.mixtures[0] if isinstance(texts, str) else encoding.mixtures
         return mixtures
+
+    def vectors(
+        self,
+        texts: str | Iterable[str],
+        *,
+        metric: Metric | None = None,
+        dimensions: int | None = None,
+        dtype: DType = "float32",
+        truncate: TruncateOption = None,
+    ) -> NDArray[Any]:
+        """Return unit vectors [N, D] of texts, or [D] of a single text, for a vector database.
+
+        Dot products of vectors of full length are the metric; `js` and `l2` are not dot products
+        and get the vectors of `bhattacharyya`.
+
+        Example:
+            ```python
+            >>> import lattemix
+            >>> lattemix.load().vectors(["A man is eating."], dimensions=1000).shape
+            (1, 1000)
+
+            ```
+
+        Args:
+            texts: a text, or several.
+            metric: the similarity; default: the model's recommended metric.
+            dimensions: length of the vectors, a multiple of the number of classes; default: all.
+            dtype: `float32`, `float16`, `int8` or `binary`; see `lattemix.quantization.quantize`.
+            truncate: how to handle long texts; see the class.
+        """
+        (chosen,), manifest = self._metrics(metric), self._encoder.manifest
+        check_dtype(dtype, chosen)
+        dims = prefix_dims(dimensions, manifest.latent_dims, manifest.classes)
+        mixtures = self.encode(as_texts(texts), truncate=truncate)
+        rows = quantize(vectors(chosen, mixtures, self._encoder.centre, dims), dtype)
+        return rows[0] if isinstance(texts, str) else rows
 
     @overload
     def similarity(

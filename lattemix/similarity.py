@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lattemix.errors import DimensionsError
 from model_store import LatteMixError, Metric
 
 Mixtures = NDArray[np.float32]  # [N, L, C]: N sentences, L distributions over C classes
@@ -23,10 +24,6 @@ _BLOCK_ROWS = 1024
 # Bytes of vectors per block of pairs: malloc gets larger arrays from the system, page by page, each
 # time, which takes longer than the arithmetic.
 _PAIR_BYTES = 131_072
-
-
-class DimensionsError(LatteMixError):
-    """Vectors cannot have the requested length."""
 
 
 class MetricError(LatteMixError):
@@ -84,7 +81,7 @@ def vectors(
 ) -> Vectors:
     """Return unit vectors [N, L*C] whose dot product is the metric.
 
-    With `dims`, they are made of the first latent dims only: [N, dims*C].
+    With `dims` they are [N, dims*C], of the first latent dims only.
 
     `js` and `l2` are not dot products and get the vectors of `bhattacharyya`, the closest one. On
     pairs of sentences its rank correlation is above 0.999 with `js` and about 0.9 with `l2`.
@@ -95,15 +92,17 @@ def vectors(
 
 
 def prefix_dims(dimensions: int | None, latent_dims: int, classes: int) -> int:
-    """Return the number of latent dims in vectors of a length; raise `DimensionsError`."""
+    """Return the number of latent dims in a vector of `dimensions` numbers; None: all.
+
+    Raises:
+        DimensionsError: a vector cannot have this many numbers.
+    """
     if dimensions is None:
         return latent_dims
-    if dimensions % classes or not classes <= dimensions <= latent_dims * classes:
-        raise DimensionsError(
-            f"dimensions is {dimensions:,}: choose a multiple of {classes} from {classes} to "
-            f"{latent_dims * classes:,}."
-        )
-    return dimensions // classes
+    dims, remainder = divmod(dimensions, classes)
+    if remainder or not 1 <= dims <= latent_dims:
+        raise DimensionsError(dimensions, latent_dims, classes)
+    return dims
 
 
 def _pairs(metric: Metric, a: Mixtures, b: Mixtures, centre: Centre | None) -> Scores:

@@ -22,6 +22,7 @@ from training.options import (
     CacheSize,
     ColumnOption,
     CorpusOption,
+    ExcludeOption,
     HeadBackboneOption,
     HeadOption,
     SettingsOption,
@@ -57,10 +58,7 @@ def train(
         int | None, Option(min=2, help="Same as --set max_sentences=N.")
     ] = None,
     column: ColumnOption = None,
-    exclude: Annotated[
-        list[Path] | None,
-        Option(help="Folder of benchmarks, or file, whose sentences to drop; repeatable."),
-    ] = None,
+    exclude: ExcludeOption = None,
     about: Annotated[str | None, Option(help="Description of the corpus.")] = None,
     licence: Annotated[str | None, Option(help="Licence of the corpus.")] = None,
     dev: Annotated[Path | None, Option(help="An sts-dev.csv to score the head on.")] = None,
@@ -158,6 +156,25 @@ def describe(
     from training.meanings import describe
 
     describe(head, corpus, VectorCache(cache, cache_gb), column or (), backbone, notify)
+
+
+@cli.command()
+def order(
+    head: HeadOption,
+    corpus: CorpusOption,
+    column: ColumnOption = None,
+    exclude: ExcludeOption = None,
+    backbone: HeadBackboneOption = None,
+    cache: CacheOption = None,
+    cache_gb: CacheSize = DEFAULT_GIGABYTES,
+) -> None:
+    """Order the latent dims of a head that was trained without it, for shorter vectors."""
+    check_corpus(corpus, column or ())
+    exclusion = read_exclusion(exclude or (), column or ())
+    from training.order import order
+
+    vectors = VectorCache(cache, cache_gb)
+    order(head, corpus, vectors, column or (), exclusion, backbone, notify)
 
 
 cli.add_typer(evaluation_commands)

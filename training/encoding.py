@@ -1,17 +1,23 @@
 """A corpus as token vectors: encoded by shards through the cache, read in batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from lattemix.build.backbones import TokenVectors
-from lattemix.build.head import STATISTICS_SENTENCES
-from training.backbones import Advance, Backbone
+from lattemix.build.distill import open_origin
+from lattemix.build.head import STATISTICS_SENTENCES, Head
+from training.backbones import Advance, Backbone, load
 from training.cache import VectorCache
-from training.corpus import SHARD_SENTENCES, Corpus
+from training.corpus import SHARD_SENTENCES, Corpus, prepare
 from training.device import Workers
+from training.exclusion import Exclusion
 from training.progress import progress_bar
+from training.readers import read
 from training.recipe import Recipe
 
 
@@ -76,6 +82,12 @@ class EncodedCorpus:
         shards = self.shards_read(recipe)[: STATISTICS_SENTENCES // SHARD_SENTENCES]
         return TokenVectors.join([self.shard(index) for index in shards])
 
+    def first(self, count: int) -> TokenVectors:
+        """The first `count` sentences of the corpus, a random sample."""
+        shards = range(min(self.corpus.shards, -(-count // SHARD_SENTENCES)))
+        tokens = TokenVectors.join([self.shard(index) for index in shards])
+        return tokens.take(np.arange(min(count, len(tokens))))
+
     def prefetch(self, recipe: Recipe, workers: Workers) -> None:
         """Encode this worker's share of what a run reads, unless the cache cannot hold it all."""
         shards = self.shards_read(recipe)
@@ -88,3 +100,23 @@ class EncodedCorpus:
                 break  # it would be evicted before training reads it
         bar.close()
         workers.wait()
+
+
+@contextmanager
+def open_corpus(
+    head: Head,
+    files: Sequence[Path],
+    cache: VectorCache,
+    columns: Sequence[str] = (),
+    exclusion: Exclusion | None = None,
+    backbone: str | None = None,
+) -> Iterator[EncodedCorpus]:
+    """Open a corpus as a finished head's backbone encodes it, sampled as in the head's training."""
+    with (
+        open_origin(head.spec.backbone, backbone) as checkpoint,
+        TemporaryDirectory() as temporary,
+    ):
+        limit = Recipe(**head.spec.recipe).max_sentences
+        corpus = prepare(read(files, columns), Path(temporary), limit, exclusion)
+        loaded = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
+        yield EncodedCorpus(loaded, corpus, cache)

@@ -19,6 +19,7 @@ from training.evaluate.scorers import DevScore
 from training.evaluate.sets import Pairs
 from training.lessons import prepare_lessons
 from training.objectives import Elbo, Objective
+from training.order import SENTENCES, find_order, permuted
 from training.orthogonal import uniform_centre
 from training.probes import probes_for
 from training.recipe import Recipe
@@ -84,6 +85,7 @@ def make_head(
         return head
     if "centre" not in head.tensors:
         head = Head(head.spec, {**head.tensors, "centre": head.centre_of(sample)})
+    head = permuted(head, find_order(head, encoded.first(SENTENCES)))
     return _with_probes(head, backbone)
 
 

@@ -3,20 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.build.distill import open_origin
 from lattemix.build.head import Floats, Head, HeadError
 from lattemix.tokenization import Tokenizer
 from model_store.latents import LATENTS, LatentClass, Latents, write
-from training.backbones import load
 from training.cache import VectorCache
-from training.corpus import prepare
-from training.encoding import EncodedCorpus
-from training.readers import read
+from training.encoding import EncodedCorpus, open_corpus
 from training.recipe import Recipe
 
 SHOWN = 8  # words per class
@@ -72,20 +67,14 @@ def describe(
     head = Head.load(directory)
     if head.spec.model != "categorical":
         raise HeadError(f"{directory} is of the {head.spec.model} model, which has no classes.")
-    with (
-        open_origin(head.spec.backbone, backbone) as checkpoint,
-        TemporaryDirectory() as temporary,
-    ):
-        recipe = Recipe(**head.spec.recipe)
-        corpus = prepare(read(files, columns), Path(temporary), recipe.max_sentences)
-        loaded = load(checkpoint, head.spec.max_tokens, head.spec.backbone.layer)
-        trained = head.spec.training.get("sentences")
-        if trained is not None and trained != corpus.sentences:
+    with open_corpus(head, files, cache, columns, backbone=backbone) as encoded:
+        trained, sentences = head.spec.training.get("sentences"), encoded.corpus.sentences
+        if trained is not None and trained != sentences:
             notify(
                 f"Note: the head was trained on {trained:,.0f} sentences; "
-                f"this corpus has {corpus.sentences:,}."
+                f"this corpus has {sentences:,}."
             )
-        latents = meanings(head, EncodedCorpus(loaded, corpus, cache), recipe)
+        latents = meanings(head, encoded, Recipe(**head.spec.recipe))
     write(latents, str(head.spec.sha256), directory)
     notify(f"Wrote {directory / LATENTS}; export the head again to serve it.")
 

@@ -22,6 +22,10 @@ CorpusOption = Annotated[
     list[Path], Option(help="Text, SNLI, .jsonl, .csv, .tsv, .parquet, - for stdin; repeatable.")
 ]
 ColumnOption = Annotated[list[str] | None, Option(help="Field that holds sentences; repeatable.")]
+ExcludeOption = Annotated[
+    list[Path] | None,
+    Option(help="Folder of benchmarks, or file, whose sentences to drop; repeatable."),
+]
 SettingsOption = Annotated[
     list[str] | None,
     Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable."),

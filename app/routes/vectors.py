@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.engine import ServedModel
-from app.errors import ApiError
 from app.schemas.embed import VectorOptions
 from lattemix.encoder import Encoding
-from lattemix.quantization import DType, quantize
+from lattemix.quantization import DType, check_dtype, quantize
 from lattemix.similarity import prefix_dims, vectors
 from model_store import Metric
 
@@ -29,13 +28,7 @@ class VectorFormat:
         """Return the format that a request asks for; raise if the model does not support it."""
         manifest, metric = model.manifest, model.metric(options.metric)
         dims = prefix_dims(options.dimensions, manifest.latent_dims, manifest.classes)
-        if options.dtype == "binary" and metric != "centred":
-            raise ApiError(
-                "Validation",
-                f"dtype: binary needs the metric centred, not {metric}, whose numbers are all "
-                "positive.",
-                field="dtype",
-            )
+        check_dtype(options.dtype, metric)
         return cls(model, metric, dims, options.dtype)
 
     def __call__(self, mixtures: NDArray[np.float32]) -> NDArray[Any]:

@@ -317,10 +317,12 @@ def write_stored_ranking(
     rows.report(model)
 
 
-def _check_query(model: AnyModel, query: str, metric: Metric | None) -> bool:
+def _check_query(
+    model: AnyModel, query: str, metric: Metric | None, truncate: Truncate | None = None
+) -> bool:
     """Raise `LatteMixError` for an invalid query; return whether it is truncated."""
     _check_unicode(query)
-    (itself,) = model.rank(query, [query], metric=metric)
+    (itself,) = model.rank(query, [query], metric=metric, truncate=truncate)
     return itself.truncated
 
 
