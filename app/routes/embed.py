@@ -100,7 +100,9 @@ async def openai_embeddings(body: OpenAIRequest, context: Context) -> Response:
 
     def respond() -> Response:
         rows = vectors(metric, encoding.mixtures, model.centre).astype(np.float32)
-        tokens = sum(min(count, manifest.max_tokens or count) for count in encoding.tokens)
+        counts = zip(encoding.tokens, encoding.truncated, strict=True)
+        limit = manifest.max_tokens or 0
+        tokens = sum(limit if truncated else count for count, truncated in counts)
         content = {
             "object": "list",
             **model.identity,

@@ -70,5 +70,5 @@ async def info(
         max_client_batch_size=settings.max_inputs,
         max_concurrent_requests=settings.max_requests,
         tokenization_workers=1,
-        auto_truncate=True,
+        auto_truncate=settings.truncate != "error",
     )

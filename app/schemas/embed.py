@@ -7,10 +7,10 @@ from pydantic import BeforeValidator, Field
 from app.schemas.common import (
     METRIC,
     Count,
+    DirectedTruncation,
     ModelChoice,
-    RejectedByDefault,
     Texts,
-    TruncatedByDefault,
+    Truncation,
     number,
 )
 
@@ -19,7 +19,7 @@ DType = Literal["float32", "float16"]
 DotMetric = Literal["cosine", "bhattacharyya", "centred"]
 
 
-class EmbedRequest(ModelChoice, TruncatedByDefault):
+class EmbedRequest(ModelChoice, DirectedTruncation):
     """Sentences to encode as mixtures."""
 
     inputs: Texts = Field(
@@ -48,7 +48,7 @@ def _no_token_ids(value: object) -> object:
     return value
 
 
-class OpenAIRequest(ModelChoice, RejectedByDefault):
+class OpenAIRequest(ModelChoice, Truncation):
     """The body of OpenAI's embeddings endpoint."""
 
     input: Annotated[Texts, BeforeValidator(_no_token_ids)] = Field(

@@ -7,11 +7,11 @@ from app.schemas.common import (
     TOP_K,
     Amount,
     Count,
+    DirectedTruncation,
     ModelChoice,
-    RejectedByDefault,
     Text,
     TextList,
-    TruncatedByDefault,
+    Truncation,
 )
 from model_store import Metric
 
@@ -19,7 +19,7 @@ _QUERY = "How do I reset my password?"
 _CANDIDATES = ["The cat sat by the window.", "I forgot my password and cannot log in."]
 
 
-class RankRequest(ModelChoice, TruncatedByDefault):
+class RankRequest(ModelChoice, Truncation):
     """A query and the candidates to order by similarity to it."""
 
     query: Text = Field(description="The query.", examples=[_QUERY])
@@ -29,7 +29,7 @@ class RankRequest(ModelChoice, TruncatedByDefault):
     return_texts: StrictBool = Field(False, description="Whether to return the candidates' texts.")
 
 
-class RerankRequest(ModelChoice, RejectedByDefault):
+class RerankRequest(ModelChoice, DirectedTruncation):
     """The body of text-embeddings-inference's `/rerank`."""
 
     query: Text = Field(description="The query.", examples=[_QUERY])
@@ -41,7 +41,7 @@ class RerankRequest(ModelChoice, RejectedByDefault):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class MatrixRequest(ModelChoice, TruncatedByDefault):
+class MatrixRequest(ModelChoice, Truncation):
     """Sentences to compare with each other."""
 
     inputs: TextList = Field(
