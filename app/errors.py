@@ -72,7 +72,7 @@ ERRORS: dict[ErrorType, ErrorKind] = {
     "Validation": ErrorKind(
         422,
         "A field is missing, unknown or invalid; the message names it.",
-        "truncate: Input should be a valid boolean.",
+        "truncate: Input should be 'error', 'right', 'left', 'window', True or False.",
     ),
     "Backend": ErrorKind(
         424,

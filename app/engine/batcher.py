@@ -20,7 +20,7 @@ from app.observe import ModelMetrics
 from app.observe.metrics import FailureReason
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError, NonFiniteError
-from lattemix.tokenization import Side, Tokens
+from lattemix.tokenization import Tokens
 
 log = logging.getLogger("lattemix")
 
@@ -102,11 +102,10 @@ class Batcher:
             for sentence in self.queue.withdraw(submission):
                 del self.in_flight[sentence.key]
 
-    def encode_static(self, texts: Sequence[str], side: Side) -> list[StaticEncoding]:
+    def encode_static(self, texts: Sequence[str]) -> list[StaticEncoding]:
         """Encode texts with a static model in the calling thread; return a list of one result.
 
-        Texts of several requests in one batch would gain nothing. `side` has no effect, since
-        static models do not truncate.
+        Texts of several requests in one batch would gain nothing.
         """
         model = self.encoder.static
         assert model is not None

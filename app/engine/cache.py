@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.tokenization import Side
+from lattemix.settings import Truncate
 
 _OVERHEAD_BYTES = 400  # of an entry besides its mixture: dict entry, key and `TextInfo`, about
 _LOOKUPS_PER_LOCK = 64  # so that a large request does not keep others from the cache
@@ -75,7 +75,7 @@ class Cache:
                 self._entries[key] = _Entry(row, info)
 
 
-def cache_key(text: str, side: Side) -> bytes:
-    """Hash of a text and its truncation side; the text cannot be read from it."""
+def cache_key(text: str, truncate: Truncate) -> bytes:
+    """Hash of a text and how it is truncated; the text cannot be read from it."""
     content = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, digest_size=16, person=side.encode()).digest()
+    return hashlib.blake2b(content, digest_size=16, person=truncate.encode()).digest()

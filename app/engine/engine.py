@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,10 @@ from app.engine.errors import UnavailableError
 from app.engine.host import Host
 from app.engine.queue import Queue, Sentence
 from app.observe import ModelMetrics, Trace
-from lattemix.encoder import Encoder, Encoding, TokenEncoding
+from lattemix.encoder import Encoder, Encoding, TokenEncoding, add_windows
 from lattemix.errors import EmptyTextError, TooLongError
-from lattemix.tokenization import Side, Tokens, slices
+from lattemix.settings import Truncate
+from lattemix.tokenization import Tokens, slices
 
 T = TypeVar("T")
 
@@ -28,6 +30,13 @@ _CHARACTERS_PER_SECOND = 3e6  # estimated speed of tokenization
 # Up to these sizes, work on the event loop takes less time than a round trip to a thread.
 _INLINE_CHARACTERS = 500
 _INLINE_SENTENCES = 4
+
+
+class _Text(NamedTuple):
+    """A tokenized text: one window, or several if it is over the maximum length."""
+
+    info: TextInfo
+    windows: list[Tokens]
 
 
 class Engine:
@@ -63,11 +72,7 @@ class Engine:
         return self.batcher.stopped
 
     async def encode(
-        self,
-        texts: Sequence[str],
-        trace: Trace,
-        truncate: bool = True,
-        side: Side = "right",
+        self, texts: Sequence[str], trace: Trace, truncate: Truncate = "window"
     ) -> Encoding:
         """Return the mixture of every text, in order, and fill in the trace.
 
@@ -76,12 +81,11 @@ class Engine:
         Args:
             texts: the texts.
             trace: the request's measurements.
-            truncate: whether texts that are too long may be truncated.
-            side: the side to truncate.
+            truncate: how to handle texts over the maximum length.
 
         Raises:
             EmptyTextError: the first text without words.
-            TooLongError: the first text that is too long, if not `truncate`.
+            TooLongError: the first text that is too long for "error" or "window".
             OverloadedError: a limit on work in progress is reached.
             InferenceError: the model failed.
             UnavailableError: the service is stopping.
@@ -90,34 +94,47 @@ class Engine:
         self.host.admit_sentences(len(texts), trace)
         if self.encoder.static is not None:
             return await self._encode_static(texts, trace, start)
-        keys = [cache_key(text, side) for text in texts]
-        mixtures = np.empty((len(texts), *self._shape), np.float32)
+        keys = [cache_key(text, truncate) for text in texts]
+        mixtures = np.zeros((len(texts), *self._shape), np.float32)
         cached = await self._read_cache(keys, mixtures)
         misses = [index for index, info in enumerate(cached) if info is None]
-        tokenize = self.encoder.tokenize
-        tokens = await self._tokenize(tokenize, texts, misses, side) if misses else []
-        for index, text in zip(misses, tokens, strict=True):
-            cached[index] = TextInfo(text.total, text.truncated)
+        split = partial(self._split, truncate=truncate)
+        computed = await self._tokenize(split, texts, misses) if misses else []
+        for index, text in zip(misses, computed, strict=True):
+            cached[index] = text.info
         infos = [info for info in cached if info is not None]  # all of them by now
         trace.cached += len(texts) - len(misses)
         self._record_texts(infos, trace, start)
-        self._check_lengths(infos, truncate, self.encoder.manifest.max_tokens)
         if misses:
-            sentences = await self._run_model(tokens, trace)
+            windows = [window for text in computed for window in text.windows]
+            if len(windows) > len(misses):
+                self.host.admit_sentences(len(windows) - len(misses), trace)
+            sentences = await self._run_model(windows, trace)
 
             def collect() -> None:
-                for index, sentence in zip(misses, sentences, strict=True):
-                    mixtures[index] = sentence.mixture
+                parts = (
+                    (index, share)
+                    for index, text in zip(misses, computed, strict=True)
+                    for share in self.encoder.window_shares(text.windows)
+                )
+                add_windows(mixtures, parts, (sentence.mixture for sentence in sentences))
                 self.cache.write((keys[i], mixtures[i], infos[i]) for i in misses)
 
-            await self.host.compute(collect, len(misses))
+            await self.host.compute(collect, len(windows))
         return Encoding(
             mixtures, [info.tokens for info in infos], [info.truncated for info in infos]
         )
 
+    def _split(self, texts: Sequence[str], truncate: Truncate) -> list[_Text]:
+        """Tokenize texts and split long ones into windows."""
+        return [
+            _Text(TextInfo(text.total, text.truncated), self.encoder.windows(text))
+            for text in self.encoder.tokenize(texts, truncate)
+        ]
+
     async def _encode_static(self, texts: Sequence[str], trace: Trace, start: float) -> Encoding:
         """Encode the texts of one request, apart from those of others."""
-        parts = await self._tokenize(self.batcher.encode_static, texts, range(len(texts)), "right")
+        parts = await self._tokenize(self.batcher.encode_static, texts, range(len(texts)))
         for part in parts:
             trace.tokenization += part.tokenization
             trace.inference += part.inference
@@ -133,23 +150,21 @@ class Engine:
         )
 
     async def encode_tokens(
-        self,
-        texts: Sequence[str],
-        trace: Trace,
-        truncate: bool = True,
-        side: Side = "right",
+        self, texts: Sequence[str], trace: Trace, truncate: Truncate = "right"
     ) -> list[TokenEncoding]:
         """Return the mixture of every token of every text; otherwise like `encode`.
+
+        There is one run per text, so "window" truncates like "right".
 
         Not cached: the mixtures of all tokens are large, and few are requested twice.
         """
         start = time.perf_counter()
         self.host.admit_sentences(len(texts), trace)
-        parsed = await self._tokenize(self.encoder.parse, texts, range(len(texts)), side)
+        parse = partial(self.encoder.parse, truncate=truncate)
+        parsed = await self._tokenize(parse, texts, range(len(texts)))
         tokens = [text.tokens for text in parsed]
         infos = [TextInfo(text.total, text.truncated) for text in tokens]
         self._record_texts(infos, trace, start)
-        self._check_lengths(infos, truncate, self.encoder.max_parsed_tokens)
         sentences = await self._run_model(tokens, trace)
         return [
             self.encoder.token_encoding(text, sentence.mixture)
@@ -168,13 +183,6 @@ class Engine:
         trace.tokenization += time.perf_counter() - start
         trace.sentences += len(infos)
         trace.truncated += sum(info.truncated for info in infos)
-
-    def _check_lengths(self, infos: Sequence[TextInfo], truncate: bool, limit: int | None) -> None:
-        if truncate or limit is None:
-            return
-        for index, info in enumerate(infos):
-            if info.truncated:
-                raise TooLongError(index, info.tokens, limit)
 
     async def check(self) -> None:
         """Raise `UnavailableError` or `InferenceError` unless the model works."""
@@ -208,10 +216,9 @@ class Engine:
 
     async def _tokenize(
         self,
-        tokenize: Callable[[Sequence[str], Side], list[T]],
+        tokenize: Callable[[Sequence[str]], list[T]],
         texts: Sequence[str],
         indices: Sequence[int],
-        side: Side,
     ) -> list[T]:
         """Tokenize the texts at these indices, unless the estimated wait is too long.
 
@@ -223,7 +230,7 @@ class Engine:
         tokens, done = list[T](), 0
         try:
             if characters <= _INLINE_CHARACTERS:
-                return tokenize(selected, side)
+                return tokenize(selected)
             loop = asyncio.get_running_loop()
             self._characters += characters
             try:
@@ -232,12 +239,14 @@ class Engine:
                     if self.stopped:
                         raise UnavailableError("The service is stopping.")
                     pool = self._tokenizer_pool
-                    tokens += await loop.run_in_executor(pool, tokenize, part, side)
+                    tokens += await loop.run_in_executor(pool, tokenize, part)
                     done += len(part)
             finally:
                 self._characters -= characters
         except EmptyTextError as error:
             raise EmptyTextError(indices[done + error.index]) from None
+        except TooLongError as error:
+            raise TooLongError({indices[done + error.index]: error.reason}) from None
         self.host.check_wait()
         return tokens
 

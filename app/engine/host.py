@@ -59,10 +59,14 @@ class Host:
             self._sentences -= trace.admitted_sentences
 
     def admit_sentences(self, count: int, trace: Trace) -> None:
-        """Count sentences as in progress until the request ends, which bounds memory."""
-        if self._sentences >= self._settings.max_sentences:
+        """Count sentences as in progress until the request ends, which bounds memory.
+
+        The request's own sentences never keep it from adding more: alone, it would always fail.
+        """
+        others = self._sentences - trace.admitted_sentences
+        if others >= self._settings.max_sentences:
             raise self._overloaded(
-                f"{self._sentences:,} sentences are in progress", "LATTEMIX_MAX_SENTENCES"
+                f"{others:,} sentences are in progress", "LATTEMIX_MAX_SENTENCES"
             )
         self._sentences += count
         trace.admitted_sentences += count

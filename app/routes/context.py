@@ -14,10 +14,13 @@ from starlette.types import Message
 from app.engine import Models, ServedModel
 from app.errors import ApiError
 from app.observe import Metrics, Trace
-from app.schemas.common import TruncationOptions
+from app.schemas.common import DirectedTruncation, Truncation
 from app.settings import Settings
+from lattemix.arguments import as_explain_truncate, as_truncate
 from lattemix.encoder import Encoding, TokenEncoding
 from lattemix.errors import EmptyTextError, TooLongError
+from lattemix.settings import Truncate
+from model_store import LatteMixError
 
 T = TypeVar("T")
 FieldName = Callable[[int], str]  # the name of the i-th text in the request body
@@ -64,16 +67,23 @@ class RequestContext:
             yield
 
     async def encode(
-        self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
+        self, field: str, texts: Sequence[str], name: FieldName, options: Truncation
     ) -> Encoding:
         """Encode the texts of a field of the body; errors about a text name it."""
-        return await self._encode(self.model.engine.encode, field, texts, name, options)
+        truncate = as_truncate(options.truncate, self.settings.truncate)
+        if truncate != "error" and isinstance(options, DirectedTruncation):
+            truncate = options.truncation_direction or truncate
+        return await self._encode(self.model.engine.encode, field, texts, name, truncate)
 
     async def encode_tokens(
-        self, field: str, texts: Sequence[str], name: FieldName, options: TruncationOptions
+        self, field: str, texts: Sequence[str], name: FieldName, options: Truncation
     ) -> list[TokenEncoding]:
         """Encode every token of the texts; else like `encode`."""
-        return await self._encode(self.model.engine.encode_tokens, field, texts, name, options)
+        try:
+            truncate = as_explain_truncate(options.truncate, self.settings.truncate)
+        except LatteMixError as error:
+            raise ApiError("Validation", str(error)) from error
+        return await self._encode(self.model.engine.encode_tokens, field, texts, name, truncate)
 
     async def _encode(
         self,
@@ -81,17 +91,15 @@ class RequestContext:
         field: str,
         texts: Sequence[str],
         name: FieldName,
-        options: TruncationOptions,
+        truncate: Truncate,
     ) -> T:
         self.check_texts(field, texts, name)
-        truncate, side = bool(options.truncate), options.truncation_direction
         try:
-            return await encode(texts, self.trace, truncate, side)
+            return await encode(texts, self.trace, truncate)
         except EmptyTextError as error:
             raise ApiError("Empty", f"{name(error.index)} {error.reason}.") from error
         except TooLongError as error:
-            remedy = 'shorten it, or send "truncate": true'
-            raise ApiError("TooLarge", f"{name(error.index)} {error.reason}: {remedy}.") from error
+            raise ApiError("TooLarge", f"{name(error.index)} {error.reason}.") from error
 
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
         """Run a job inline if it is small, else in a thread.

@@ -74,5 +74,5 @@ async def info(
         max_batch_requests=None,
         sha=None,
         docker_label=None,
-        auto_truncate=True,
+        auto_truncate=settings.truncate != "error",
     )

@@ -1,6 +1,6 @@
 """Types and base classes of the request bodies."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -9,10 +9,11 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
-    StrictBool,
     WithJsonSchema,
     model_validator,
 )
+
+from lattemix.settings import Truncate
 
 # Tags of alternative bodies or fields, in error locations; no field has such a name.
 TAGS = {"(pairs)", "(source)", "(texts)", "(token ids)"}
@@ -32,12 +33,15 @@ def _check_unicode(text: str) -> str:
     return text
 
 
-def _error_as_false(value: object) -> object:
-    return False if value == "error" else value
-
-
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+def _no_number(value: object) -> object:
+    """Reject 1 and 0, which pydantic would take for booleans."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("should be a string or a boolean")
+    return value
 
 
 def number(value: object) -> object:
@@ -62,8 +66,13 @@ Texts = Annotated[
 Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
 Amount = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(number)]
 
-Truncate = Annotated[
-    StrictBool, BeforeValidator(_error_as_false, json_schema_input_type=bool | Literal["error"])
+# One literal, so that an error names the field alone. Booleans: Hugging Face's `truncate`.
+TruncateOption = Annotated[
+    Literal[Truncate, True, False],
+    BeforeValidator(_no_number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "enum": list(get_args(Truncate))}, {"type": "boolean"}]}
+    ),
 ]
 # text-embeddings-inference spells it `Right` and `Left`.
 Direction = Annotated[
@@ -75,10 +84,6 @@ MODEL = "Name of the model, as `/v1/models` lists it. Default: the server's defa
 METRIC = "Similarity metric. Default: the model's `recommended_metric`."
 METRICS = "Similarity metrics. Default: the model's `recommended_metric`."
 TOP_K = "Maximum number of results, most similar first. Default: all."
-_TRUNCATE = (
-    "What to do with a text longer than the model's `max_input_length`, if it has one: `true` "
-    'truncates it; `false`, or `"error"`, rejects the request with 413. Default: '
-)
 
 
 class RequestBody(BaseModel):
@@ -109,23 +114,23 @@ class CompatibleRequest(ModelChoice):
     model_config = ConfigDict(extra="ignore")
 
 
-class _Directed(RequestBody):
-    truncation_direction: Direction = Field(
-        "right", description="Side of a long text that is removed by truncation."
+class Truncation(RequestBody):
+    """A request whose texts may be longer than the model's maximum length."""
+
+    truncate: TruncateOption | None = Field(
+        None,
+        description="How to handle a text over the model's maximum length (`max_input_length`): "
+        "`window` averages overlapping windows, `right` and `left` remove tokens from that side, "
+        "`error` rejects the request with 413. `true`: the default, or `right` if that is `error`; "
+        "`false`: `error`. Default: the server's `LATTEMIX_TRUNCATE`.",
     )
 
 
-class TruncatedByDefault(_Directed):
-    """A request whose response reports which texts were truncated."""
+class DirectedTruncation(Truncation):
+    """The truncation options of text-embeddings-inference."""
 
-    truncate: Truncate = Field(True, description=_TRUNCATE + "`true`.")
-
-
-class RejectedByDefault(_Directed):
-    """A request whose response cannot report truncation, as other services define it."""
-
-    # Clients of those services may send null for what they leave out.
-    truncate: Truncate | None = Field(None, description=_TRUNCATE + "`false`.")
-
-
-TruncationOptions = TruncatedByDefault | RejectedByDefault
+    truncation_direction: Direction | None = Field(
+        None,
+        description="Side to remove tokens from: overrides `truncate`, unless that rejects long "
+        "texts.",
+    )

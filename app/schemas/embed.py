@@ -7,10 +7,10 @@ from pydantic import BeforeValidator, Field, StrictBool
 from app.schemas.common import (
     METRIC,
     Count,
+    DirectedTruncation,
     ModelChoice,
     RequestBody,
     Texts,
-    TruncatedByDefault,
     number,
 )
 from lattemix.quantization import DType
@@ -41,7 +41,7 @@ class VectorOptions(RequestBody):
     )
 
 
-class EmbedRequest(ModelChoice, VectorOptions, TruncatedByDefault):
+class EmbedRequest(ModelChoice, VectorOptions, DirectedTruncation):
     """Sentences to encode: as vectors, or as mixtures if `format` is set."""
 
     inputs: Texts = Field(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, StrictBool
 
-from app.schemas.common import METRIC, ModelChoice, Text, TruncatedByDefault, number
+from app.schemas.common import METRIC, ModelChoice, Text, Truncation, number
 from lattemix.responses import Two
 from model_store import Metric
 
 
-class ExplainRequest(ModelChoice, TruncatedByDefault):
+class ExplainRequest(ModelChoice, Truncation):
     """A pair of sentences whose similarity is to be explained."""
 
     pair: Two[Text] = Field(

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag, WithJsonSchema
 
-from app.schemas.common import CompatibleRequest, RejectedByDefault, Texts
+from app.schemas.common import CompatibleRequest, Texts, Truncation
 from app.schemas.embed import VectorOptions
 from lattemix.responses import FINGERPRINT, ModelResponse
 
@@ -40,7 +40,7 @@ Input = Annotated[
 ]
 
 
-class EmbeddingsRequest(CompatibleRequest, VectorOptions, RejectedByDefault):
+class EmbeddingsRequest(CompatibleRequest, VectorOptions, Truncation):
     """The body of OpenAI's embeddings endpoint."""
 
     input: Input = Field(

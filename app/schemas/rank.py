@@ -10,7 +10,7 @@ from app.schemas.common import (
     ModelChoice,
     Text,
     TextList,
-    TruncatedByDefault,
+    Truncation,
 )
 from model_store import Metric
 
@@ -18,7 +18,7 @@ QUERY = "How do I reset my password?"
 TEXTS = ["The cat sat by the window.", "I forgot my password and cannot log in."]
 
 
-class RankRequest(ModelChoice, TruncatedByDefault):
+class RankRequest(ModelChoice, Truncation):
     """A query and the texts to order by similarity to it."""
 
     query: Text = Field(description="The query.", examples=[QUERY])
@@ -28,7 +28,7 @@ class RankRequest(ModelChoice, TruncatedByDefault):
     return_texts: StrictBool = Field(False, description="Whether to return the texts.")
 
 
-class MatrixRequest(ModelChoice, TruncatedByDefault):
+class MatrixRequest(ModelChoice, Truncation):
     """Sentences to compare with each other."""
 
     inputs: TextList = Field(

@@ -2,15 +2,24 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, FailFast, Field, JsonValue, StrictBool
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    FailFast,
+    Field,
+    JsonValue,
+    StrictBool,
+)
 
 from app.schemas.common import (
     METRIC,
     CompatibleRequest,
-    RejectedByDefault,
+    DirectedTruncation,
     Text,
     TextList,
     Texts,
+    Truncation,
     number,
 )
 from app.schemas.openai import Usage
@@ -23,7 +32,7 @@ _TOP_N = "Maximum number of results. Default, or 0: all."
 TopN = Annotated[int, Field(ge=0), BeforeValidator(number)]
 
 
-class TeiRerankRequest(CompatibleRequest, RejectedByDefault):
+class TeiRerankRequest(CompatibleRequest, DirectedTruncation):
     """The body of text-embeddings-inference's `/rerank`."""
 
     query: Text = Field(description="The query.", examples=[QUERY])
@@ -58,7 +67,7 @@ _DOCUMENT: JsonValue = {
 }
 
 
-class RerankRequest(CompatibleRequest, RejectedByDefault):
+class RerankRequest(CompatibleRequest, Truncation):
     """The body of Cohere's, Jina's and vLLM's rerank endpoints."""
 
     query: Text = Field(description="The query.", examples=[QUERY])
@@ -76,7 +85,7 @@ class RerankRequest(CompatibleRequest, RejectedByDefault):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class ScoreRequest(CompatibleRequest, RejectedByDefault):
+class ScoreRequest(CompatibleRequest, Truncation):
     """The body of vLLM's score endpoint."""
 
     text_1: Texts = Field(

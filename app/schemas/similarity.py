@@ -7,12 +7,12 @@ from pydantic import Discriminator, FailFast, Field, Tag
 from app.schemas.common import (
     METRIC,
     METRICS,
+    DirectedTruncation,
     ModelChoice,
-    RejectedByDefault,
     RequestBody,
     Text,
     TextList,
-    TruncatedByDefault,
+    Truncation,
 )
 from lattemix.responses import Two
 from model_store import Metric
@@ -20,7 +20,7 @@ from model_store import Metric
 _Metrics = Annotated[list[Metric], Field(min_length=1, max_length=len(get_args(Metric)))]
 
 
-class SimilarityRequest(ModelChoice, TruncatedByDefault):
+class SimilarityRequest(ModelChoice, Truncation):
     """Sentence pairs to compare."""
 
     pairs: Annotated[list[Two[Text]], FailFast(), Field(json_schema_extra={"minItems": 1})] = Field(
@@ -42,7 +42,7 @@ class SourceAndSentences(RequestBody):
     )
 
 
-class SourceParameters(RejectedByDefault):
+class SourceParameters(DirectedTruncation):
     """Options of the comparison."""
 
     metric: Metric | None = Field(None, description=METRIC)

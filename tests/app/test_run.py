@@ -93,7 +93,8 @@ async def blocked_request(
     server: Server, url: str, release: threading.Event
 ) -> "asyncio.Task[httpx.Response]":
     """Return a request that is being computed, until `release`."""
-    encoder = server._host.encoder
+    engine = server._models.default.engine
+    encoder = engine.encoder
     run = encoder.run
 
     def run_later(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
@@ -106,7 +107,7 @@ async def blocked_request(
 
     encoder.run = run_later  # type: ignore[method-assign]
     request = asyncio.create_task(post())
-    while not server._host.batcher.in_flight:
+    while not engine.batcher.in_flight:
         await asyncio.sleep(0.01)
     return request
 

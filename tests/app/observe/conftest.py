@@ -39,6 +39,7 @@ def service() -> FastAPI:
         trace: Trace = request.state.trace
         trace.tokenization, trace.queue, trace.inference = 0.0012345, 0.5, 2.0
         trace.sentences, trace.tokens, trace.cached, trace.truncated = 3, 40, 1, 2
+        trace.model, trace.fingerprint = "tiny", "3f9a61c0b2d4"
         return {"id": trace.request_id}
 
     @app.get("/health")

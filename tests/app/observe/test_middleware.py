@@ -43,6 +43,7 @@ def test_response_headers_hold_times_and_counts(client: TestClient) -> None:
     headers = client.post("/embed/x").headers
     assert [headers[name] for name in TIMES] == ["1.234", "500.0", "2000.0"]
     assert [headers[name] for name in COUNTS] == ["40", "2"]
+    assert (headers["x-model"], headers["x-fingerprint"]) == ("tiny", "3f9a61c0b2d4")
     assert re.fullmatch(r"\d+\.\d{1,3}", headers["x-total-time"])
     assert 0 < float(headers["x-total-time"]) < 60_000
     assert headers["content-type"] == "application/json"
@@ -79,6 +80,7 @@ def test_logs_and_counts_by_route(
         "method": "POST",
         "path": "/embed/{name}",
         "status": 200,
+        "model": "tiny",
         "sentences": 3,
         "cached": 1,
         "tokens": 40,
@@ -88,7 +90,7 @@ def test_logs_and_counts_by_route(
         "inference_ms": 2000.0,
     }
     assert counted(metrics) == {("/embed/{name}", "POST", "200")}
-    assert b"lattemix_tokens_total 40.0" in metrics.render()
+    assert b'lattemix_tokens_total{model="tiny"} 40.0' in metrics.render()
 
 
 def test_unknown_paths_and_methods_create_no_time_series(
