@@ -95,7 +95,8 @@ class RequestBody(BaseModel):
     @classmethod
     def _one_unknown_field(cls, body: Any) -> Any:
         """Keep only the first unknown field: a million of them must not make a million errors."""
-        if not isinstance(body, dict) or len(body) <= len(cls.model_fields):
+        ignored = cls.model_config.get("extra") == "ignore"
+        if ignored or not isinstance(body, dict) or len(body) <= len(cls.model_fields):
             return body
         unknown = next(name for name in body if name not in cls.model_fields)
         known = {name: body[name] for name in cls.model_fields if name in body}
@@ -109,7 +110,10 @@ class ModelChoice(RequestBody):
 
 
 class CompatibleRequest(ModelChoice):
-    """The body of another service's API, whose clients send fields that have no meaning here."""
+    """The body of another service's API, whose clients send fields that have no meaning here.
+
+    The last base class of a body, whose configuration is the one that counts.
+    """
 
     model_config = ConfigDict(extra="ignore")
 

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, FailFast, Field, Tag, WithJsonSchema
+from typing_extensions import TypeAliasType
 
 from app.schemas.common import CompatibleRequest, Texts, Truncation
 from app.schemas.embed import VectorOptions
@@ -33,14 +34,17 @@ def _tag(value: Any) -> str:
     return "(token ids)" if ids else "(texts)"
 
 
+# Aliases: `|` needs hashable types, which annotated ones may not be.
+_Texts = TypeAliasType("_Texts", Texts)
+_TokenIdLists = TypeAliasType("_TokenIdLists", TokenIdLists)
 Input = Annotated[
-    Annotated[Texts, Tag("(texts)")] | Annotated[TokenIdLists, Tag("(token ids)")],
+    Annotated[_Texts, Tag("(texts)")] | Annotated[_TokenIdLists, Tag("(token ids)")],
     Discriminator(_tag),
     BeforeValidator(_as_list),
 ]
 
 
-class EmbeddingsRequest(CompatibleRequest, VectorOptions, Truncation):
+class EmbeddingsRequest(VectorOptions, Truncation, CompatibleRequest):
     """The body of OpenAI's embeddings endpoint."""
 
     input: Input = Field(

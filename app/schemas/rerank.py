@@ -32,7 +32,7 @@ _TOP_N = "Maximum number of results. Default, or 0: all."
 TopN = Annotated[int, Field(ge=0), BeforeValidator(number)]
 
 
-class TeiRerankRequest(CompatibleRequest, DirectedTruncation):
+class TeiRerankRequest(DirectedTruncation, CompatibleRequest):
     """The body of text-embeddings-inference's `/rerank`."""
 
     query: Text = Field(description="The query.", examples=[QUERY])
@@ -67,7 +67,7 @@ _DOCUMENT: JsonValue = {
 }
 
 
-class RerankRequest(CompatibleRequest, Truncation):
+class RerankRequest(Truncation, CompatibleRequest):
     """The body of Cohere's, Jina's and vLLM's rerank endpoints."""
 
     query: Text = Field(description="The query.", examples=[QUERY])
@@ -85,7 +85,7 @@ class RerankRequest(CompatibleRequest, Truncation):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class ScoreRequest(CompatibleRequest, Truncation):
+class ScoreRequest(Truncation, CompatibleRequest):
     """The body of vLLM's score endpoint."""
 
     text_1: Texts = Field(
