@@ -15,6 +15,8 @@ from lattemix.encoder import Encoder
 from model_store import Artifact, LatteMixError, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
 
+ORIGIN = ("model", "fingerprint")
+
 
 def test_scores_every_pair(tmp_path: Path, run: Run, encoder: Encoder) -> None:
     tally = run(write(tmp_path / "x.parquet"), tmp_path / "out")
@@ -24,7 +26,7 @@ def test_scores_every_pair(tmp_path: Path, run: Run, encoder: Encoder) -> None:
         *(f"part-0000{i}-of-00003.parquet" for i in (1, 2, 3)),
     ]
     table = parquet.read_table(tmp_path / "out")  # skips the summary
-    assert table.column_names == ["a", "b", "cosine", "js", "truncated", "error"]
+    assert table.column_names == ["a", "b", "cosine", "js", "truncated", "error", *ORIGIN]
     assert [*zip(table["a"].to_pylist(), table["b"].to_pylist(), strict=True)] == PAIRS
     sides = [encoder.encode(side).mixtures for side in zip(*PAIRS, strict=True)]
     for metric in ("cosine", "js"):
@@ -59,7 +61,7 @@ def test_copies_kept_columns(tmp_path: Path, run: Run, name: str) -> None:
         source.write_text("\n".join(lines))
     run(source, tmp_path / "out", keep=["id"])
     table = parquet.read_table(tmp_path / "out")
-    assert table.column_names == ["id", "a", "b", "cosine", "js", "truncated", "error"]
+    assert table.column_names == ["id", "a", "b", "cosine", "js", "truncated", "error", *ORIGIN]
     assert table["id"].to_pylist() == ["0", "1"]
     assert table["a"].to_pylist() == [a for a, _ in PAIRS[:2]]
 
@@ -81,7 +83,8 @@ def test_rejects_only_empty_rows(tmp_path: Path, run: Run) -> None:
     lines = (tmp_path / "out" / "part-00001-of-00001.jsonl").read_text().splitlines()
     results = [json.loads(line) for line in lines]
     assert results[0]["cosine"] == pytest.approx(1)
-    assert results[1] == {"a": "", "b": "a dog", "error": reason}
+    assert results[1].keys() == {"a", "b", "error", *ORIGIN}
+    assert (results[1]["a"], results[1]["b"], results[1]["error"]) == ("", "a dog", reason)
     assert results[2]["error"].startswith("b is empty")
     assert (results[3]["truncated"], results[3]["js"] < 1) == (1, True)
 
