@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from lattemix import cli, similarity
+from lattemix.bulk.mixtures import read_mixtures
 from lattemix.encoder import Encoder
 from model_store import Artifact, LatteMixError, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
@@ -45,6 +46,10 @@ def test_encodes_one_column(
     )
     expected = encoder.encode([b for _, b in PAIRS[20:]]).mixtures
     np.testing.assert_allclose(mixtures, expected.reshape(5, *shape), atol=1e-6)
+    fingerprint = encoder.manifest.fingerprint
+    assert {row.fingerprint for row in read_mixtures(part)} == {fingerprint}
+    task = json.loads((tmp_path / "out" / "_score.json").read_text())["task"]
+    assert (task["model"], task["fingerprint"]) == ("tiny:fp32", fingerprint)
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl"])
@@ -103,6 +108,7 @@ def test_rejects_every_row_of_a_file(tmp_path: Path, run: Run) -> None:
         (PAIRS, {"columns": ("a", "b", "c")}, "name two to compare, or one to embed"),
         (PAIRS, {"columns": ("a", "a")}, "would have two columns 'a': --columns and --keep must"),
         (PAIRS, {"columns": ("a", "js")}, "would have two columns 'js': --columns"),
+        (PAIRS, {"keep": ("fingerprint",)}, "would have two columns 'fingerprint': --columns"),
         (PAIRS, {"keep": ("error",)}, "would have two columns 'error': --columns"),
         (PAIRS, {"metrics": None, "keep": ("centred",)}, "would have two columns 'centred': --col"),
         (PAIRS, {"keep": ("n",)}, r"expected columns named a, b, n; found a, b, id\.$"),
