@@ -223,3 +223,24 @@ def test_serve_checks_the_port_before_it_loads_the_model(
         code, _, err = run(capsys, "serve", "--port", port, "--model", "missing")
     assert code == 1
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use. Choose another" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "models"),
+    [
+        (["--models", "tiny,fast:int8"], ("tiny", "fast:int8")),
+        (["--model", "tiny"], ("tiny",)),
+        ([], ("other",)),
+    ],
+)
+def test_serve_flags_take_precedence_over_the_environment(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flag: list[str],
+    models: tuple[str, ...],
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr("app.run.run", served.append)
+    monkeypatch.setenv("LATTEMIX_MODELS", "other")
+    assert run(capsys, "serve", *flag) == (0, "", "")
+    assert served[0].models == models
