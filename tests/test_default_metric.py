@@ -148,7 +148,7 @@ def test_commands_write_it(
     for file, added in ((scores, ["error"]), (*folder.glob("part-*"), ["truncated", "error"])):
         with file.open(newline="") as rows:
             (row,) = csv.DictReader(rows)
-        assert [*row] == ["a", "b", metric, *added]
+        assert [*row] == ["a", "b", metric, *added, "model", "fingerprint"]
         assert float(row[metric]) == pytest.approx(model.similarity(A, B), abs=1e-6)
 
 

@@ -302,7 +302,7 @@ def write_stored_ranking(
         for mixture, fingerprint, text in rows.items:
             check_fingerprint(f"{file}, row {len(texts) + 1:,}", fingerprint, info)
             if mixture is None:
-                rejection = Rejection(len(texts), "it has no mixture")
+                rejection = Rejection(len(texts), "it has no mixture.")
                 rows.first_rejection = rows.first_rejection or rejection
                 rejected.append({"index": len(texts), "text": text, "error": rejection.reason})
             texts.append(text)

@@ -80,14 +80,18 @@ def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) 
         (["explain", "\udcff", "b"], "A sentence on the command line is not UTF-8 text."),
         (["similarity", "a", "b", "--url", "http://HOST:PORT"], "http://HOST:PORT does not answer"),
         (
-            ["rank", "a", "b", "--url", "http://x", "--model", "tiny"],
-            "--url cannot be combined with --model or --store",
+            ["rank", "a", "b", "--url", "http://x", "--store", "store"],
+            "--url cannot be combined with --store",
         ),
         (["embed"], "Give sentences, or --file."),
         (["embed", "a", "--file", "x.txt"], "Give sentences, or --file."),
         (["embed", "a", "--format", "dense", "--out", "x.csv"], "--format dense: .csv holds flat."),
         (["rank", "a"], "Give sentences, or --file."),
         (["rank", "a", "b", "--out", "x.npy"], ".jsonl, .parquet."),
+        (["rank", "a", "b", "--mixtures", "x.npy"], "--mixtures cannot be combined with sentences"),
+        (["rank", "a", "--mixtures", "x.npy"], "x.npy: No such file or directory."),
+        (["rank", "a", "--mixtures", "x.txt"], "x.txt: mixtures are read from .csv"),
+        (["serve", "--model", "a", "--models", "b"], "--model cannot be combined with --models"),
         (["rank", " ", "b"], "query is empty: the model finds no words in it."),
         (["score", ".", "x", "--workers", "2"], "--workers is for --engine ray"),
     ],
@@ -139,9 +143,9 @@ def test_url_uses_a_server_instead_of_a_model(
     app = create_app(guarded)
     urls = []
 
-    def connect(url: str) -> Client:
+    def connect(url: str, model: str | None) -> Client:
         urls.append(url)
-        return Client(url, transport=httpx.ASGITransport(app))
+        return Client(url, model=model, transport=httpx.ASGITransport(app))
 
     monkeypatch.setattr("lattemix.bulk.commands.Client", connect)
     with TestClient(app):
@@ -219,3 +223,24 @@ def test_serve_checks_the_port_before_it_loads_the_model(
         code, _, err = run(capsys, "serve", "--port", port, "--model", "missing")
     assert code == 1
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use. Choose another" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "models"),
+    [
+        (["--models", "tiny,fast:int8"], ("tiny", "fast:int8")),
+        (["--model", "tiny"], ("tiny",)),
+        ([], ("other",)),
+    ],
+)
+def test_serve_flags_take_precedence_over_the_environment(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flag: list[str],
+    models: tuple[str, ...],
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr("app.run.run", served.append)
+    monkeypatch.setenv("LATTEMIX_MODELS", "other")
+    assert run(capsys, "serve", *flag) == (0, "", "")
+    assert served[0].models == models

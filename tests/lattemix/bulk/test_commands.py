@@ -13,10 +13,17 @@ from pyarrow import parquet
 from lattemix.bulk.commands import Rows
 from lattemix.bulk.readers import read_texts
 from lattemix.encoder import Encoder
+from model_store import Artifact
 from tests.lattemix.conftest import run
 from tests.tiny import SENTENCES
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
+
+
+@pytest.fixture(scope="session")
+def origin(artifact: Artifact) -> dict[str, str]:
+    """The columns that say which model computed a row."""
+    return {"model": "tiny", "fingerprint": artifact.manifest.fingerprint}
 
 
 ROWS = 'a,b\na dog,a dog\na dog,"the sea\nwas calm"\na dog, \na dog,the sea\n'
@@ -36,7 +43,7 @@ def test_similarity_scores_a_file_of_pairs(
     )
     with out.open(newline="") as scores:
         rows = list(csv.DictReader(scores))
-    assert [*rows[0]] == ["a", "b", "cosine", "js", "error"]
+    assert [*rows[0]] == ["a", "b", "cosine", "js", "error", "model", "fingerprint"]
     assert [row["b"] for row in rows] == ["a dog", "the sea\nwas calm", " ", "the sea"]
     assert float(rows[0]["cosine"]) == pytest.approx(1)
     assert 0 < float(rows[1]["js"]) < 1
@@ -46,7 +53,7 @@ def test_similarity_scores_a_file_of_pairs(
 
 
 def test_similarity_reads_standard_input_and_prints_json_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, origin: dict[str, str]
 ) -> None:
     lines = "a dog\ta dog\n" * 5000  # more than one chunk
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
@@ -54,7 +61,8 @@ def test_similarity_reads_standard_input_and_prints_json_lines(
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert len(rows) == 5000
-    assert rows[0] == {"a": "a dog", "b": "a dog", "l2": pytest.approx(0, abs=1e-6)}
+    expected = {"a": "a dog", "b": "a dog", "l2": pytest.approx(0, abs=1e-6)}
+    assert rows[0] == {**expected, **origin}
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
@@ -118,7 +126,7 @@ def _mixtures(out: Path) -> NDArray[np.float32]:
     if out.suffix in (".csv", ".tsv"):
         delimiter = "," if out.suffix == ".csv" else "\t"
         lines = list(csv.reader(out.open(), delimiter=delimiter))[1:]
-        return np.array([[cell or "nan" for cell in line[1:-1]] for line in lines], "f4")
+        return np.array([[cell or "nan" for cell in line[1:-3]] for line in lines], "f4")
     if out.suffix == ".parquet":
         rows = parquet.read_table(out).to_pylist()
     elif out.suffix == ".json":
@@ -157,7 +165,7 @@ def test_rank_prints_the_most_similar_first(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_rank_orders_a_file_of_sentences(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, origin: dict[str, str]
 ) -> None:
     file, out = tmp_path / "candidates.csv", tmp_path / "ranks.json"
     file.write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(SENTENCES)))
@@ -168,7 +176,7 @@ def test_rank_orders_a_file_of_sentences(
     assert code == 1
     assert "1 of 11 rows were rejected; the first is row 11: text is empty" in err
     rows = json.loads(out.read_bytes())
-    assert rows[0] == {"index": 3, "score": pytest.approx(1), "text": SENTENCES[3]}
+    assert rows[0] == {"index": 3, "score": pytest.approx(1), "text": SENTENCES[3], **origin}
     scores = [row["score"] for row in rows[:10]]
     assert scores == sorted(scores, reverse=True)
     assert sorted(row["index"] for row in rows) == list(range(11))

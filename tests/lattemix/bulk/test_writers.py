@@ -16,18 +16,21 @@ from lattemix.bulk.writers import (
     NUMBER,
     TEXT,
     Column,
+    Origin,
     check_output,
     format_for,
     open_writer,
+    sidecar,
 )
 from model_store import LatteMixError
 
 PAIRS = [("a man", 'he said "no", twice'), ("ein Bär", "line one\nline two"), ("x", "")]
+ORIGIN = Origin("tiny", "3f9a61c0b2d4")
 COLUMNS = {"a": TEXT, "b": TEXT, "cosine": NUMBER, "error": TEXT}
 
 
 def write(path: Path, columns: dict[str, Column], rows: list[dict[str, Any]]) -> Path:
-    with open_writer(path, columns) as put_row:
+    with open_writer(path, columns, ORIGIN) as put_row:
         for row in rows:
             put_row(row)
     return path
@@ -49,7 +52,7 @@ def test_csv_with_line_breaks_in_texts_can_be_read_again(tmp_path: Path, text: s
     pairs = [(text, "b"), ("a", text)]
     path = write(tmp_path / "x.csv", COLUMNS, [{"a": a, "b": b} for a, b in pairs])
     assert list(read_pairs(path)) == pairs
-    assert path.read_bytes().startswith(b"a,b,cosine,error\n")
+    assert path.read_bytes().startswith(b"a,b,cosine,error,model,fingerprint\n")
 
 
 def test_writes_csv_and_tsv(tmp_path: Path) -> None:
@@ -59,17 +62,22 @@ def test_writes_csv_and_tsv(tmp_path: Path) -> None:
     ]
     with write(tmp_path / "x.csv", COLUMNS, rows).open(newline="") as file:
         assert list(csv.reader(file)) == [
-            ["a", "b", "cosine", "error"],
-            ["x", 'a "b",\tc\n', "0.25", ""],
-            ["y", "", "", "No."],
+            ["a", "b", "cosine", "error", "model", "fingerprint"],
+            ["x", 'a "b",\tc\n', "0.25", "", *ORIGIN],
+            ["y", "", "", "No.", *ORIGIN],
         ]
-    text = write(tmp_path / "x.tsv", COLUMNS, rows).read_text()
-    assert text == 'a\tb\tcosine\terror\nx\ta "b", c \t0.25\t\ny\t\t\tNo.\n'
+    lines = write(tmp_path / "x.tsv", COLUMNS, rows).read_text().splitlines()
+    assert [line.split("\t") for line in lines] == [
+        ["a", "b", "cosine", "error", "model", "fingerprint"],
+        ["x", 'a "b", c ', "0.25", "", *ORIGIN],
+        ["y", "", "", "No.", *ORIGIN],
+    ]
 
 
 def test_json_omits_missing_values(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": "ä", "cosine": np.float32(0.1)}, {"a": "y", "error": "No."}]
-    expected = [{"a": "ä", "cosine": 0.1}, {"a": "y", "error": "No."}]
+    origin = ORIGIN._asdict()
+    expected = [{"a": "ä", "cosine": 0.1, **origin}, {"a": "y", "error": "No.", **origin}]
     assert json.loads(write(tmp_path / "x.json", COLUMNS, rows).read_bytes()) == expected
     assert json.loads(write(tmp_path / "y.json", COLUMNS, []).read_bytes()) == []
     lines = write(tmp_path / "x.jsonl", COLUMNS, rows).read_text().splitlines()
@@ -84,7 +92,7 @@ def test_writes_parquet_in_row_groups(tmp_path: Path, monkeypatch: pytest.Monkey
     file = parquet.ParquetFile(write(tmp_path / "x.parquet", columns, rows))
     assert file.num_row_groups == 3
     table = file.read()
-    kinds = ["int64", "float", "list<element: float>", "string"]
+    kinds = ["int64", "float", "list<element: float>", "string", "string", "string"]
     assert [str(kind) for kind in table.schema.types] == kinds
     assert table["w"].to_pylist() == [[0, 1], [1, 1], [2, 1], [3, 1], None]
     assert table["error"].to_pylist() == [None] * 4 + ["No."]
@@ -106,6 +114,12 @@ def test_writes_npy_with_nan_for_rejected_rows(tmp_path: Path) -> None:
     assert np.load(write(tmp_path / "z.npy", columns, [])).shape == (0, 2, 3)
 
 
+def test_npy_has_a_file_with_the_model_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.npy", {"cosine": NUMBER}, [])
+    assert json.loads((tmp_path / "x.npy.json").read_text()) == ORIGIN._asdict()
+    assert sidecar(path) == tmp_path / "x.npy.json"
+
+
 def test_writes_an_array_as_csv_columns(tmp_path: Path) -> None:
     columns = {"text": TEXT, "embedding": Column("float32", (2,)), "error": TEXT}
     rows: list[dict[str, Any]] = [
@@ -113,8 +127,8 @@ def test_writes_an_array_as_csv_columns(tmp_path: Path) -> None:
         {"text": "y", "error": "No."},
     ]
     lines = write(tmp_path / "x.csv", columns, rows).read_text().splitlines()
-    assert lines[0] == "text,embedding_0,embedding_1,error"
-    assert lines[2] == "y,,,No."
+    assert lines[0] == "text,embedding_0,embedding_1,error,model,fingerprint"
+    assert lines[2] == "y,,,No.,tiny,3f9a61c0b2d4"
     written = np.array(lines[1].split(",")[1:3], "f4")
     np.testing.assert_array_equal(written, rows[0]["embedding"])
 
@@ -123,19 +137,20 @@ def test_writes_an_array_as_csv_columns(tmp_path: Path) -> None:
 def test_incomplete_file_does_not_replace_another(tmp_path: Path, name: str) -> None:
     out = _create(tmp_path / name, "from before")
     inode = out.stat().st_ino
-    with open_writer(out, COLUMNS) as put_row:
+    with open_writer(out, COLUMNS, ORIGIN) as put_row:
         put_row({"a": "x", "b": "y", "cosine": 1.0})
         assert out.read_text() == "from before"
         assert len(os.listdir(tmp_path)) == 2
     assert out.read_bytes() != b"from before"
     assert out.stat().st_ino != inode, "renamed, not copied"
-    assert os.listdir(tmp_path) == [name]
+    files = {name, f"{name}.json"} if name == "x.npy" else {name}
+    assert set(os.listdir(tmp_path)) == files
     _create(out, "from before")
-    with suppress(KeyboardInterrupt), open_writer(out, COLUMNS) as put_row:
+    with suppress(KeyboardInterrupt), open_writer(out, COLUMNS, ORIGIN) as put_row:
         put_row({"a": "x", "b": "y", "cosine": 1.0})
         raise KeyboardInterrupt
     assert out.read_text() == "from before"
-    assert os.listdir(tmp_path) == [name]
+    assert set(os.listdir(tmp_path)) == files
 
 
 def test_written_file_has_the_default_permissions(tmp_path: Path) -> None:

@@ -33,11 +33,12 @@ from tests.tiny import SENTENCES
 MIXTURE = b64encode(np.zeros((4, 5), "<f4").tobytes()).decode()
 
 
-def encoded(*tokens: int) -> dict[str, Any]:
+def encoded(info: dict[str, Any], *tokens: int) -> dict[str, Any]:
     """A response of `/embed`: one text for each number of tokens."""
     count = len(tokens)
-    body = {"model": "m", "shape": [4, 5], "embeddings": [MIXTURE] * count, "tokens": tokens}
-    return {**body, "truncated": [False] * count}
+    identity = {"model": info["model"], "fingerprint": info["fingerprint"]}
+    rows = {"embeddings": [MIXTURE] * count, "tokens": tokens, "truncated": [False] * count}
+    return {**identity, "shape": [4, 5], **rows}
 
 
 def ok(body: Any) -> httpx.Response:
@@ -123,7 +124,7 @@ def test_rejections_keep_their_positions_when_a_request_is_split(
         if "" in texts:
             error = {"error": f"inputs[{texts.index('')}] is empty", "error_type": "Empty"}
             return httpx.Response(400, json=error)
-        return ok(encoded(*map(len, texts)))
+        return ok(encoded(info, *map(len, texts)))
 
     texts = ["a", "bad", "", "dddd", "eeeee"]
     rows = call(kind, httpx.MockTransport(handle), "iter_encode", texts)
@@ -166,7 +167,7 @@ def test_concurrent_requests_are_bounded_and_rows_stay_in_order(
         for _ in range(50 - numbers[0]):  # the first request finishes last
             await asyncio.sleep(0)
         active -= 1
-        return ok(encoded(*numbers))
+        return ok(encoded(info, *numbers))
 
     texts = [str(i) for i in range(50)]
     rows = call(kind, httpx.MockTransport(handle), "iter_encode", texts)
@@ -284,7 +285,7 @@ def test_raises_other_failures_at_once(
 def test_rejects_responses_that_do_not_match_the_request(
     kind: Kind, info: dict[str, Any], change: Callable[[dict[str, Any]], object]
 ) -> None:
-    body = encoded(4, 4)
+    body = encoded(info, 4, 4)
     assert len(call(kind, responses(ok(info), ok(body)), "encode", ["a", "b"])) == 2
     change(body)
     with pytest.raises(LatteMixError, match="is not a Latte-Mix server"):

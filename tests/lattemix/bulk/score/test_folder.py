@@ -11,7 +11,7 @@ from app.settings import Settings
 from lattemix.bulk.score import LocalRunner
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.worker import Worker
-from model_store import LatteMixError, Store
+from model_store import LatteMixError, Manifest, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
 
 
@@ -156,7 +156,7 @@ def test_names_a_changed_model_before_the_metric_it_recommends(
     path = private_store.root / "tiny/fp32/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["recommended_metric"] = "js"
-    del manifest["files"]["latents.json"]
+    del manifest["files"]["centre.npy"]
     path.write_text(json.dumps(manifest))
     with pytest.raises(LatteMixError, match="was started with another tiny:fp32 in the store"):
         run(source, tmp_path / "out", **options)
@@ -165,6 +165,7 @@ def test_names_a_changed_model_before_the_metric_it_recommends(
 def test_rejects_another_model_of_the_same_name(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lattemix.bulk.score.worker.digest", lambda _: "another")
+    fingerprints = iter(["of the task", "of the worker"])
+    monkeypatch.setattr(Manifest, "fingerprint", property(lambda _: next(fingerprints)))
     with pytest.raises(LatteMixError, match="has another tiny:fp32 than the task"):
         run(write(tmp_path / "x.parquet"), tmp_path / "out")

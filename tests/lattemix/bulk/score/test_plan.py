@@ -54,7 +54,7 @@ def task(shard_rows: int, columns: tuple[str, ...] = COLUMNS) -> Task:
         parts="parquet",
         shard_rows=shard_rows,
         model="tiny:fp32",
-        model_digest="0",
+        fingerprint="0",
     )
 
 

@@ -10,7 +10,7 @@ from app.settings import Settings
 from lattemix.bulk.readers import START
 from lattemix.bulk.score import LocalRunner, RayRunner, score
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Shard, Task, digest
+from lattemix.bulk.score.plan import Shard, Task
 from model_store import Artifact, LatteMixError
 from tests.tiny import SENTENCES
 
@@ -40,7 +40,7 @@ def test_ray_and_this_process_compute_identical_bits(
 
 
 @pytest.mark.parametrize(
-    ("rows", "model_digest", "message"),
+    ("rows", "fingerprint", "message"),
     [
         (7, "another", "has another tiny:fp32 than the task."),
         (99, None, "x.parquet changed while it was read."),
@@ -52,7 +52,7 @@ def test_reports_a_workers_error(
     artifact: Artifact,
     source: Path,
     rows: int,
-    model_digest: str | None,
+    fingerprint: str | None,
     message: str,
 ) -> None:
     task = Task(
@@ -62,7 +62,7 @@ def test_reports_a_workers_error(
         parts="parquet",
         shard_rows=rows,
         model="tiny:fp32",
-        model_digest=model_digest or digest(artifact.manifest),
+        fingerprint=fingerprint or artifact.manifest.fingerprint,
     )
     folder = Folder(tmp_path / "out")
     folder.partial.mkdir()

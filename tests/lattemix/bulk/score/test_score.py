@@ -11,9 +11,12 @@ import pytest
 from pyarrow import parquet
 
 from lattemix import cli, similarity
+from lattemix.bulk.mixtures import read_mixtures
 from lattemix.encoder import Encoder
 from model_store import Artifact, LatteMixError, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
+
+ORIGIN = ("model", "fingerprint")
 
 
 def test_scores_every_pair(tmp_path: Path, run: Run, encoder: Encoder) -> None:
@@ -24,7 +27,7 @@ def test_scores_every_pair(tmp_path: Path, run: Run, encoder: Encoder) -> None:
         *(f"part-0000{i}-of-00003.parquet" for i in (1, 2, 3)),
     ]
     table = parquet.read_table(tmp_path / "out")  # skips the summary
-    assert table.column_names == ["a", "b", "cosine", "js", "truncated", "error"]
+    assert table.column_names == ["a", "b", "cosine", "js", "truncated", "error", *ORIGIN]
     assert [*zip(table["a"].to_pylist(), table["b"].to_pylist(), strict=True)] == PAIRS
     sides = [encoder.encode(side).mixtures for side in zip(*PAIRS, strict=True)]
     for metric in ("cosine", "js"):
@@ -43,6 +46,10 @@ def test_encodes_one_column(
     )
     expected = encoder.encode([b for _, b in PAIRS[20:]]).mixtures
     np.testing.assert_allclose(mixtures, expected.reshape(5, *shape), atol=1e-6)
+    fingerprint = encoder.manifest.fingerprint
+    assert {row.fingerprint for row in read_mixtures(part)} == {fingerprint}
+    task = json.loads((tmp_path / "out" / "_score.json").read_text())["task"]
+    assert (task["model"], task["fingerprint"]) == ("tiny:fp32", fingerprint)
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.jsonl"])
@@ -59,7 +66,7 @@ def test_copies_kept_columns(tmp_path: Path, run: Run, name: str) -> None:
         source.write_text("\n".join(lines))
     run(source, tmp_path / "out", keep=["id"])
     table = parquet.read_table(tmp_path / "out")
-    assert table.column_names == ["id", "a", "b", "cosine", "js", "truncated", "error"]
+    assert table.column_names == ["id", "a", "b", "cosine", "js", "truncated", "error", *ORIGIN]
     assert table["id"].to_pylist() == ["0", "1"]
     assert table["a"].to_pylist() == [a for a, _ in PAIRS[:2]]
 
@@ -81,7 +88,8 @@ def test_rejects_only_empty_rows(tmp_path: Path, run: Run) -> None:
     lines = (tmp_path / "out" / "part-00001-of-00001.jsonl").read_text().splitlines()
     results = [json.loads(line) for line in lines]
     assert results[0]["cosine"] == pytest.approx(1)
-    assert results[1] == {"a": "", "b": "a dog", "error": reason}
+    assert results[1].keys() == {"a", "b", "error", *ORIGIN}
+    assert (results[1]["a"], results[1]["b"], results[1]["error"]) == ("", "a dog", reason)
     assert results[2]["error"].startswith("b is empty")
     assert (results[3]["truncated"], results[3]["js"] < 1) == (1, True)
 
@@ -100,6 +108,7 @@ def test_rejects_every_row_of_a_file(tmp_path: Path, run: Run) -> None:
         (PAIRS, {"columns": ("a", "b", "c")}, "name two to compare, or one to embed"),
         (PAIRS, {"columns": ("a", "a")}, "would have two columns 'a': --columns and --keep must"),
         (PAIRS, {"columns": ("a", "js")}, "would have two columns 'js': --columns"),
+        (PAIRS, {"keep": ("fingerprint",)}, "would have two columns 'fingerprint': --columns"),
         (PAIRS, {"keep": ("error",)}, "would have two columns 'error': --columns"),
         (PAIRS, {"metrics": None, "keep": ("centred",)}, "would have two columns 'centred': --col"),
         (PAIRS, {"keep": ("n",)}, r"expected columns named a, b, n; found a, b, id\.$"),
