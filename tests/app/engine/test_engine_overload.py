@@ -126,10 +126,10 @@ def test_estimated_wait_includes_tokenization(
     proceed, tokenize = threading.Event(), gated.tokenize
     parts: list[int] = []
 
-    def slow(texts: Sequence[str], side: Truncate) -> list[Tokens]:
+    def slow(texts: Sequence[str], truncate: Truncate) -> list[Tokens]:
         assert proceed.wait(10)
         parts.append(len(texts))
-        return tokenize(texts, side)
+        return tokenize(texts, truncate)
 
     monkeypatch.setattr(gated, "tokenize", slow)
     monkeypatch.setattr(engine_module, "_INLINE_CHARACTERS", 0)
