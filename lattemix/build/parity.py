@@ -46,7 +46,8 @@ def check_parity(artifact: Artifact, head: Head, stored: bool = False) -> Parity
 
 def measure_parity(artifact: Artifact, head: Head) -> Parity:
     """Encode the head's probe sentences and compare them to the recorded mixtures."""
-    encoding = Encoder(artifact, provider="cpu").encode(head.spec.probes)
+    # Truncated, as in training.
+    encoding = Encoder(artifact, provider="cpu").encode(head.spec.probes, "right")
     # A static model reads texts whole, but its head was recorded on truncated ones.
     recorded = np.array(encoding.tokens) <= head.spec.max_tokens
     comparable = recorded | (not artifact.manifest.is_static)  # [P]

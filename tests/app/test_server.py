@@ -211,7 +211,7 @@ def test_cors_allows_only_the_configured_origins(settings: Settings) -> None:
 
 
 def test_responses_report_times_and_tokens(client: TestClient) -> None:
-    request = {"inputs": ["a man is eating", "dog " * 20]}
+    request = {"inputs": ["a man is eating", "dog " * 20], "truncate": "right"}
     headers = client.post("/embed", json=request, headers={"x-request-id": "abc"}).headers
     assert headers["x-request-id"] == "abc"
     times = [float(headers[f"x-{stage}-time"]) for stage in ("tokenization", "queue", "inference")]

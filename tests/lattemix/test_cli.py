@@ -47,10 +47,10 @@ def test_rejects_a_metric_that_is_not_exactly_one(
 
 
 def test_notes_truncation_beside_the_result(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "similarity", "a dog", "dog " * 40)
+    code, out, err = run(capsys, "similarity", "a dog", "dog " * 40, "--truncate", "right")
     assert code == 0
     assert out.startswith("centred")
-    assert "only the first 16 tokens of a sentence are read" in err
+    assert err == "Note: 1 sentences had more than 16 tokens and were truncated.\n"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_equal_texts_are_computed_once(encoder: Encoder, monkeypatch: pytest.Mon
 
 
 def test_reports_truncation(encoder: Encoder) -> None:
-    encoding = encoder.encode(["dog", "dog " * 14, "dog " * 15])
+    encoding = encoder.encode(["dog", "dog " * 14, "dog " * 15], "right")
     assert encoding.tokens == [3, 16, 17]
     assert encoding.truncated == [False, False, True]
 

@@ -13,7 +13,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TextError
 from lattemix.explain import words
-from lattemix.tokenization import Side, Tokenizer, slices
+from lattemix.settings import Truncate
+from lattemix.tokenization import Tokenizer, slices
 from tests.tiny import SENTENCES
 
 LIMIT = 12
@@ -35,7 +36,7 @@ fragments = st.one_of(
     st.text(" \t\r\n", min_size=1, max_size=5),
 )
 texts = st.lists(fragments, max_size=8).map("".join)
-sides: st.SearchStrategy[Side] = st.sampled_from(["left", "right"])
+sides: st.SearchStrategy[Truncate] = st.sampled_from(["left", "right"])
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -77,7 +78,7 @@ def tokenizer_of(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 @kinds
 @given(text=texts, side=sides)
 def test_parsing_gives_the_same_tokens_as_tokenizing(
-    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Side
+    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Truncate
 ) -> None:
     tokenizer = tokenizer_of[kind]
     parsed, (alone,) = tokenizer.parse(text, side), tokenizer([text], side)
@@ -92,7 +93,7 @@ def test_parsing_gives_the_same_tokens_as_tokenizing(
 @kinds
 @given(text=texts, side=sides)
 def test_token_offsets_are_ordered_and_within_the_text(
-    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Side
+    tokenizer_of: dict[str, Tokenizer], kind: str, text: str, side: Truncate
 ) -> None:
     spans = tokenizer_of[kind].parse(text, side).spans[1:-1]
     for span in spans:
@@ -181,7 +182,7 @@ def test_mixture_does_not_depend_on_its_batch(
 
 @given(text=texts, side=sides)
 def test_mixture_is_the_weighted_average_of_its_tokens(
-    encoder: Encoder, text: str, side: Side
+    encoder: Encoder, text: str, side: Truncate
 ) -> None:
     if not non_empty(encoder, [text]):
         return

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lattemix.bulk.readers import START, Position, Table, columns_named
 from lattemix.bulk.writers import Row
-from lattemix.settings import Truncate
+from lattemix.settings import MAX_WINDOWS, Truncate
 from model_store import LatteMixError, Metric
 
 
@@ -24,8 +24,8 @@ class Task(_Record):
     columns: tuple[str, ...]  # two to compare, or one to encode
     keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]
-    truncate: Truncate
-    max_windows: int
+    truncate: Truncate = "window"
+    max_windows: int = MAX_WINDOWS
     parts: str  # file type of the results
     shard_rows: int
 

@@ -1,4 +1,5 @@
 from collections import OrderedDict
+from typing import get_args
 
 import numpy as np
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from app.engine.cache import _OVERHEAD_BYTES, Cache, TextInfo, cache_key
+from lattemix.settings import Truncate
 
 ENTRY = 2 * 3 * 4 + _OVERHEAD_BYTES
 INFO = TextInfo(5, truncated=False)
@@ -87,9 +89,9 @@ def test_behaves_like_an_ordered_dict(steps: list[tuple[bool, bytes]], rows: int
     assert [cached(cache, key) for key in model] == [[value] for value in model.values()]
 
 
-def test_keys_differ_by_text_and_truncation_side() -> None:
+def test_keys_differ_by_text_and_truncation() -> None:
     texts = ("a", "A", "a ", "\ud800")
-    keys = {cache_key(text, side) for text in texts for side in ("right", "left")}
-    assert len(keys) == 8
+    keys = {cache_key(text, truncate) for text in texts for truncate in get_args(Truncate)}
+    assert len(keys) == 16
     assert {len(key) for key in keys} == {16}
     assert cache_key("a", "right") == cache_key("a", "right")

@@ -104,12 +104,12 @@ def test_caches_nothing_when_cache_bytes_is_0(gated: Gated, settings: Settings) 
     engine.close()
 
 
-def test_caches_each_truncation_side_separately(engine: Engine, gated: Gated) -> None:
+def test_caches_each_truncation_separately(engine: Engine, gated: Gated) -> None:
     text = "a man " + "dog " * 20 + "sea"
 
     async def scenario() -> None:
-        right = await engine.encode([text], trace(), side="right")
-        left = await engine.encode([text], trace(), side="left")
+        right = await engine.encode([text], trace(), truncate="right")
+        left = await engine.encode([text], trace(), truncate="left")
         assert (right.tokens, right.truncated) == (left.tokens, left.truncated) == ([25], [True])
         a, b = (batch[0] for batch in gated.batches)
         assert len(a) == len(b) == 16
@@ -126,7 +126,7 @@ def test_rejects_a_long_text_without_truncate(engine: Engine, gated: Gated) -> N
         with pytest.raises(
             TooLongError, match="has 22 tokens, more than the limit of 16"
         ) as caught:
-            await engine.encode(["a", "dog " * 20], trace(), truncate=False)
+            await engine.encode(["a", "dog " * 20], trace(), truncate="error")
         assert caught.value.index == 1
         assert gated.batches == []
 
@@ -146,7 +146,7 @@ def test_trace_records_the_stages(engine: Engine, gated: Gated) -> None:
     async def scenario() -> None:
         first = await held(engine, gated)
         noted = trace()
-        task = asyncio.create_task(engine.encode(["a dog", "dog " * 20, "a dog"], noted))
+        task = asyncio.create_task(engine.encode(["a dog", "dog " * 20, "a dog"], noted, "right"))
         await until(lambda: engine.queue.sentences == 2)
         await asyncio.sleep(0.05)
         gated.gate.set()

@@ -16,7 +16,8 @@ from app.engine.errors import OverloadedError
 from app.settings import Settings
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, InferenceError
-from lattemix.tokenization import Side, Tokens
+from lattemix.settings import Truncate
+from lattemix.tokenization import Tokens
 from tests.app.engine.conftest import Gated, held, run, start_engine, trace, until
 from tests.tiny import SENTENCES
 
@@ -125,10 +126,10 @@ def test_estimated_wait_includes_tokenization(
     proceed, tokenize = threading.Event(), gated.tokenize
     parts: list[int] = []
 
-    def slow(texts: Sequence[str], side: Side) -> list[Tokens]:
+    def slow(texts: Sequence[str], truncate: Truncate) -> list[Tokens]:
         assert proceed.wait(10)
         parts.append(len(texts))
-        return tokenize(texts, side)
+        return tokenize(texts, truncate)
 
     monkeypatch.setattr(gated, "tokenize", slow)
     monkeypatch.setattr(engine_module, "_INLINE_CHARACTERS", 0)

@@ -56,7 +56,7 @@ class Gate:
 def test_encodes_like_the_encoder_and_fills_in_the_trace(engine: Engine, texts: list[str]) -> None:
     async def scenario() -> None:
         measured = trace()
-        encoding = await engine.encode(texts, measured, truncate=False)
+        encoding = await engine.encode(texts, measured, truncate="error")
         expected = engine.encoder.encode(texts)
         np.testing.assert_array_equal(encoding.mixtures, expected.mixtures)
         assert (encoding.tokens, encoding.truncated) == (expected.tokens, expected.truncated)
@@ -135,7 +135,7 @@ def test_explains_up_to_the_limit(engine: Engine) -> None:
         assert (encoding.tokens, encoding.truncated, len(encoding.spans)) == (2000, True, 512)
         assert measured.truncated == 1
         with pytest.raises(TooLongError, match="has 2,000 tokens, more than the limit of 512"):
-            await engine.encode_tokens([LONG], trace(), truncate=False)
+            await engine.encode_tokens([LONG], trace(), truncate="error")
 
     run(scenario)
 

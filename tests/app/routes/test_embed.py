@@ -21,7 +21,7 @@ def test_returns_mixtures(client: TestClient, encoder: Encoder) -> None:
     texts = ["a man is eating", "dog " * 20]
     body = client.post("/embed", json={"inputs": texts}).json()
     assert (body["model"], body["shape"]) == ("tiny", [4, 5])
-    assert (body["tokens"], body["truncated"]) == ([6, 22], [False, True])
+    assert (body["tokens"], body["truncated"]) == ([6, 22], [False, False])
     np.testing.assert_allclose(body["embeddings"], encoder.encode(texts).mixtures, atol=1e-6)
 
 
@@ -79,7 +79,8 @@ def test_prefers_json_if_both_are_accepted(client: TestClient) -> None:
 
 
 def test_npy_response_reports_truncation_in_a_header(client: TestClient) -> None:
-    response = client.post("/embed", json={"inputs": ["a", "dog " * 20]}, headers=NPY)
+    request = {"inputs": ["a", "dog " * 20], "truncate": "right"}
+    response = client.post("/embed", json=request, headers=NPY)
     assert response.headers["x-truncated-inputs"] == "1"
 
 
@@ -94,7 +95,8 @@ def test_errors_are_json_if_npy_was_requested(client: TestClient) -> None:
         ({"format": "xml"}, "format: Input should be 'dense', 'flat', 'sparse' or 'base64'"),
         ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
         ({"dtype": "int8"}, "dtype: Input should be 'float32' or 'float16'"),
-        ({"truncate": "maybe"}, "truncate: Input should be a valid boolean"),
+        ({"truncate": "maybe"}, "truncate: Input should be 'error', 'right', 'left', 'window'"),
+        ({"truncate": 1}, "truncate: should be a string or a boolean"),
         ({"truncation_direction": "up"}, "truncation_direction: Input should be 'right' or 'left'"),
     ],
 )
@@ -170,7 +172,7 @@ def test_openai_response_format(client: TestClient) -> None:
         ({"input": [[1, 2]]}, (422, "Validation"), "input: token ids belong to another model's"),
         ({"input": "a", "dimensions": 8}, (422, "Validation"), "vectors have 20; leave it out"),
         ({"input": "a", "metric": "js"}, (422, "Validation"), "metric: Input should be 'cosine'"),
-        ({"input": "dog " * 20}, (413, "TooLarge"), "input[0] has 22 tokens"),
+        ({"input": "dog " * 20, "truncate": False}, (413, "TooLarge"), "input[0] has 22 tokens"),
     ],
 )
 def test_rejects_invalid_openai_requests(
@@ -181,7 +183,10 @@ def test_rejects_invalid_openai_requests(
     assert text in message
 
 
-def test_openai_truncates_on_request(client: TestClient) -> None:
-    request = {"input": "dog " * 20, "truncate": True}
+@pytest.mark.parametrize(("truncate", "tokens"), [("right", 16), ("window", 22), (True, 22)])
+def test_openai_usage_counts_the_tokens_read(
+    client: TestClient, truncate: object, tokens: int
+) -> None:
+    request = {"input": "dog " * 20, "truncate": truncate}
     body = client.post("/v1/embeddings", json=request).json()
-    assert body["usage"]["prompt_tokens"] == 16  # what was read
+    assert body["usage"]["prompt_tokens"] == tokens

@@ -91,7 +91,7 @@ def test_reports_truncation_or_rejects_long_sentences(client: TestClient) -> Non
     assert (body["a"]["truncated"], body["b"]["truncated"]) == (False, True)
     assert (len(body["b"]["tokens"]), body["b"]["total_tokens"]) == (16, 22)
     assert body["b"]["words"][-1]["end"] == 14 * 4 - 1
-    left = explain(client, pair=["a man", long], truncation_direction="left")
+    left = explain(client, pair=["a man", long], truncate="left")
     assert left["b"]["words"][-1]["end"] == 20 * 4 - 1
     rejected = client.post("/explain", json={"pair": ["a man", long], "truncate": False})
     status, kind, message = failure(rejected)

@@ -11,14 +11,15 @@ OTHERS = ["the sea was calm", "someone is having lunch", "a man is eating", "dog
 
 
 def scores(client: TestClient, metric: str, pairs: list[list[str]]) -> list[float]:
-    response = client.post("/similarity", json={"pairs": pairs, "metrics": [metric]}).json()
+    request = {"pairs": pairs, "metrics": [metric], "truncate": "right"}
+    response = client.post("/similarity", json=request).json()
     return [pair[metric] for pair in response["similarities"]]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
 def test_orders_candidates_by_similarity(client: TestClient, metric: str) -> None:
     request = {"query": QUERY, "candidates": OTHERS, "metric": metric}
-    body = client.post("/rank", json=request).json()
+    body = client.post("/rank", json=request | {"truncate": "right"}).json()
     expected = scores(client, metric, [[QUERY, other] for other in OTHERS])
     order = np.argsort(expected)[::-1].tolist()
     assert [result["index"] for result in body["results"]] == order
@@ -61,7 +62,9 @@ def test_rerank_returns_a_list(client: TestClient) -> None:
 
 def test_matrix_returns_every_pair_once_most_similar_first(client: TestClient) -> None:
     inputs = [*OTHERS, QUERY]  # the third and the last are equal
-    body = client.post("/matrix", json={"inputs": inputs, "metric": "js"}).json()
+    body = client.post(
+        "/matrix", json={"inputs": inputs, "metric": "js", "truncate": "right"}
+    ).json()
     assert body["count"] == len(body["pairs"]) == 10
     assert body["pairs"][0] == [2, 4]
     assert body["scores"] == sorted(body["scores"], reverse=True)
@@ -88,7 +91,7 @@ def test_matrix_of_one_sentence_is_empty(client: TestClient) -> None:
 
 
 def test_matrix_as_npy(client: TestClient) -> None:
-    request = {"inputs": OTHERS, "metric": "cosine"}
+    request = {"inputs": OTHERS, "metric": "cosine", "truncate": "right"}
     response = client.post("/matrix", json=request, headers={"accept": "application/x-npy"})
     table = np.load(BytesIO(response.content), allow_pickle=False)
     assert table.shape == (4, 4)
@@ -120,7 +123,12 @@ def test_rejects_a_threshold_that_is_not_finite(client: TestClient, threshold: s
         ),
         ("/rank", {"query": "a", "candidates": ["b"] * 8}, (413, "TooLarge"), "holds 9 sentences"),
         ("/rerank", {"query": "a", "texts": []}, (400, "Empty"), "texts is empty"),
-        ("/rerank", {"query": "dog " * 20, "texts": ["b"]}, (413, "TooLarge"), "query has 22"),
+        (
+            "/rerank",
+            {"query": "dog " * 20, "texts": ["b"], "truncate": False},
+            (413, "TooLarge"),
+            "query has 22",
+        ),
         ("/rerank", {"query": "a"}, (422, "Validation"), "texts: Field required"),
         ("/matrix", {"inputs": []}, (400, "Empty"), "inputs is empty"),
         (

@@ -115,7 +115,7 @@ def test_rejects_a_body_of_too_many_items_before_parsing(
 
 @pytest.mark.parametrize("text", [', [{"' * 9000, "\\" * 40_000, '\\"' * 20_000, "words " * 9000])
 def test_does_not_count_the_content_of_strings_as_items(client: TestClient, text: str) -> None:
-    content = json.dumps({"inputs": [text + " dog", "a man"]}).encode()
+    content = json.dumps({"inputs": [text + " dog", "a man"], "truncate": "right"}).encode()
     assert client.post("/embed", content=content, headers=JSON).status_code == 200
 
 
@@ -146,7 +146,7 @@ def test_parses_large_bodies_off_the_event_loop(
 
     monkeypatch.setattr(route, "_parse", note_thread)
     for words in (10, 10_000):
-        content = b'{"inputs": "%s"}' % (b"dog " * words)
+        content = b'{"inputs": "%s", "truncate": "right"}' % (b"dog " * words)
         assert client.post("/embed", content=content, headers=JSON).status_code == 200
     small, large = threads
     assert not small.startswith("lattemix")

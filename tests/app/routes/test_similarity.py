@@ -38,7 +38,7 @@ def test_supports_every_metric(client: TestClient) -> None:
 
 
 def test_reports_truncation_per_sentence(client: TestClient) -> None:
-    request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]]}
+    request = {"pairs": [["dog", "dog " * 20], ["dog " * 20, "dog"]], "truncate": "right"}
     first, second = client.post("/similarity", json=request).json()["similarities"]
     assert (first["truncated"], second["truncated"]) == ([False, True], [True, False])
 
@@ -59,10 +59,10 @@ def test_rejects_long_sentences_on_request(client: TestClient, truncate: object)
 def test_truncates_either_side(client: TestClient) -> None:
     request = {"pairs": [["a sea " + "dog " * 20, "dog " * 14]], "metrics": ["cosine"]}
     scores = {}
-    for side in ("right", "Left"):
-        response = client.post("/similarity", json=request | {"truncation_direction": side}).json()
+    for side in ("right", "left"):
+        response = client.post("/similarity", json=request | {"truncate": side}).json()
         scores[side] = response["similarities"][0]["cosine"]
-    assert scores["Left"] == pytest.approx(1)
+    assert scores["left"] == pytest.approx(1)
     assert scores["right"] < 0.9999
 
 
@@ -92,7 +92,12 @@ def test_source_is_compared_by_the_requested_metric(client: TestClient) -> None:
         ({"sentences": ["a", 1]}, {}, (422, "Validation"), "inputs.sentences[1]: Input should"),
         ({}, {"metric": "x"}, (422, "Validation"), "parameters.metric: Input should be 'cosine'"),
         ({}, {"x": 1}, (422, "Validation"), "parameters.x: Extra inputs"),
-        ({"source_sentence": "dog " * 20}, {}, (413, "TooLarge"), "source_sentence has 22 tokens"),
+        (
+            {"source_sentence": "dog " * 20},
+            {"truncate": False},
+            (413, "TooLarge"),
+            "source_sentence has 22 tokens",
+        ),
         ({"sentences": ["a"] * 8}, {}, (413, "TooLarge"), "inputs.sentences holds 9 sentences"),
     ],
 )
@@ -103,7 +108,6 @@ def test_rejects_invalid_source_requests(
     expected: tuple[int, str],
     text: str,
 ) -> None:
-    # The response cannot report truncation, so long texts are rejected by default.
     body = {"inputs": SOURCE | inputs, "parameters": parameters}
     status, kind, message = failure(client.post("/similarity", json=body))
     assert (status, kind) == expected

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from lattemix import cli, similarity
 from lattemix.bulk.mixtures import read_mixtures
 from lattemix.encoder import Encoder
+from lattemix.settings import Truncate
 from model_store import Artifact, LatteMixError, Store
 from tests.lattemix.bulk.score.conftest import PAIRS, Run, names, write
 
@@ -83,7 +84,7 @@ def test_rejects_only_empty_rows(tmp_path: Path, run: Run) -> None:
     rows = [("a dog", "a dog"), ("", "a dog"), ("a dog", " "), ("a dog", "dog " * 40)]
     tally = run(write(tmp_path / "x.parquet", rows), tmp_path / "out", parts="jsonl")
     reason = "a is empty: the model finds no words in it."
-    assert (tally.rows, tally.rejected, tally.truncated) == (4, 2, 1)
+    assert (tally.rows, tally.rejected, tally.truncated) == (4, 2, 0)
     assert tally.first_rejection == f"{tmp_path / 'x.parquet'}, row 2: {reason}"
     lines = (tmp_path / "out" / "part-00001-of-00001.jsonl").read_text().splitlines()
     results = [json.loads(line) for line in lines]
@@ -91,7 +92,7 @@ def test_rejects_only_empty_rows(tmp_path: Path, run: Run) -> None:
     assert results[1].keys() == {"a", "b", "error", *ORIGIN}
     assert (results[1]["a"], results[1]["b"], results[1]["error"]) == ("", "a dog", reason)
     assert results[2]["error"].startswith("b is empty")
-    assert (results[3]["truncated"], results[3]["js"] < 1) == (1, True)
+    assert (results[3]["truncated"], results[3]["js"] < 1) == (0, True)
 
 
 def test_rejects_every_row_of_a_file(tmp_path: Path, run: Run) -> None:
@@ -156,9 +157,9 @@ def test_finds_all_empty_texts_at_once(
     calls: list[int] = []
     encode = Encoder.encode
 
-    def counted(encoder: Encoder, texts: Sequence[str]) -> Any:
+    def counted(encoder: Encoder, texts: Sequence[str], truncate: Truncate) -> Any:
         calls.append(len(texts))
-        return encode(encoder, texts)
+        return encode(encoder, texts, truncate)
 
     monkeypatch.setattr(Encoder, "encode", counted)
     rows = [("a dog", " " * i) for i in range(50)]
@@ -176,7 +177,7 @@ def test_command_prints_a_summary(
 ) -> None:
     rows = [("a dog", "dog " * 40), ("a dog", "" if rejected else "a dog")]
     source, output = write(tmp_path / "x.parquet", rows), tmp_path / "out"
-    options = ["--store", str(store.root), "--model", "tiny"]
+    options = ["--store", str(store.root), "--model", "tiny", "--truncate", "right"]
     monkeypatch.setattr(sys, "argv", ["lattemix", "score", str(source), str(output), *options])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
