@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from lattemix.arguments import Pair, warn_truncated
+from lattemix.quantization import DType, quantize
 from lattemix.ranking import order
 from lattemix.responses import (
     EmbedResponse,
@@ -20,6 +21,7 @@ from lattemix.responses import (
     Explanation,
     InfoResponse,
     MatrixResponse,
+    OpenAIResponse,
     PairSimilarity,
     RankResponse,
     RankResult,
@@ -172,6 +174,37 @@ def mixtures(rows: Sequence[EncodedText], info: InfoResponse, *, single: bool) -
     warn_truncated([row.truncated for row in rows], info.max_input_length, stacklevel=4)
     shape = (len(rows), info.latent_dims, info.classes)
     stacked = np.array([row.mixture for row in rows], np.float32).reshape(shape)
+    return stacked[0] if single else stacked
+
+
+def vectors(
+    metric: Metric | None, dimensions: int | None, truncate: bool
+) -> BulkCall[str, OpenAIResponse, Floats]:
+    """Request vectors, in base64."""
+    body = {"encoding_format": "base64", "truncate": truncate}
+    options = {"metric": metric, "dimensions": dimensions}
+    body |= {name: value for name, value in options.items() if value is not None}
+    return BulkCall(Call("/v1/embeddings", OpenAIResponse, body), "input", ("text",), _vectors)
+
+
+def _vectors(response: OpenAIResponse) -> list[Floats]:
+    try:
+        return [np.frombuffer(b64decode(str(row.embedding)), "<f4") for row in response.data]
+    except ValueError:  # invalid base64
+        return []
+
+
+def quantized(
+    rows: Sequence[Floats],
+    info: InfoResponse,
+    dimensions: int | None,
+    dtype: DType,
+    *,
+    single: bool,
+) -> NDArray[Any]:
+    """Return the result of `vectors`: [N, D], or [D] of a single text."""
+    width = dimensions or info.latent_dims * info.classes
+    stacked = quantize(np.array(rows, np.float32).reshape(len(rows), width), dtype)
     return stacked[0] if single else stacked
 
 
