@@ -167,6 +167,8 @@ class Model:
     ) -> NDArray[Any]:
         """Return unit vectors [N, D] of texts, or [D] of a single text, for a vector database.
 
+        Unlike other methods, it rejects texts longer than the maximum length by default.
+
         Dot products of vectors of full length are the metric; `js` and `l2` are not dot products
         and get the vectors of `bhattacharyya`.
 
@@ -188,7 +190,7 @@ class Model:
         (chosen,), manifest = self._metrics(metric), self._encoder.manifest
         check_dtype(dtype, chosen)
         dims = prefix_dims(dimensions, manifest.latent_dims, manifest.classes)
-        mixtures = self.encode(as_texts(texts), truncate=truncate)
+        mixtures = self._encode(as_texts(texts), truncate).mixtures
         rows = quantize(vectors(chosen, mixtures, self._encoder.centre, dims), dtype)
         return rows[0] if isinstance(texts, str) else rows
 

@@ -285,7 +285,9 @@ def rounded(tensor: Floats) -> Floats:
 
 
 def _stored(name: str, tensor: NDArray[Any]) -> NDArray[Any]:
-    return tensor.astype(np.float16) if name.startswith("encoder.") else tensor
+    # safetensors writes memory as it is, which for a transposed array is another tensor.
+    stored = tensor.astype(np.float16) if name.startswith("encoder.") else tensor
+    return np.ascontiguousarray(stored)
 
 
 def _loaded(tensor: NDArray[Any]) -> NDArray[Any]:

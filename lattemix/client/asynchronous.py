@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, overload
 
 import httpx
+from numpy.typing import NDArray
 
 from lattemix.arguments import (
     Pair,
@@ -19,6 +20,7 @@ from lattemix.arguments import (
 from lattemix.client import calls
 from lattemix.client.calls import Floats
 from lattemix.client.connection import RETRIES, TIMEOUT_SECONDS, Connection
+from lattemix.quantization import DType, check_dtype
 from lattemix.responses import (
     EncodedText,
     Explanation,
@@ -99,6 +101,21 @@ class AsyncClient:
         bulk = calls.encode(truncate)
         rows, info = await self._connection.collect(bulk, as_texts(texts))
         return calls.mixtures(rows, info, single=isinstance(texts, str))
+
+    async def vectors(
+        self,
+        texts: str | Iterable[str],
+        *,
+        metric: Metric | None = None,
+        dimensions: int | None = None,
+        dtype: DType = "float32",
+        truncate: TruncateOption = None,
+    ) -> NDArray[Any]:
+        """Return unit vectors [N, D] of texts, or [D] of a single text, for a vector database."""
+        bulk = calls.vectors(metric, dimensions, truncate)
+        rows, info = await self._connection.collect(bulk, as_texts(texts))
+        check_dtype(dtype, metric or info.recommended_metric)
+        return calls.quantized(rows, info, dimensions, dtype, single=isinstance(texts, str))
 
     @overload
     async def similarity(

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any, ParamSpec, TypeVar, overload
 
 import httpx
+from numpy.typing import NDArray
 
 from lattemix.arguments import (
     Pair,
@@ -25,6 +26,7 @@ from lattemix.arguments import (
 from lattemix.client import calls
 from lattemix.client.calls import Body, BulkCall, Floats, Item, Row
 from lattemix.client.connection import IN_FLIGHT, RETRIES, TIMEOUT_SECONDS, Connection
+from lattemix.quantization import DType, check_dtype
 from lattemix.responses import (
     EncodedText,
     Explanation,
@@ -98,6 +100,21 @@ class Client:
         """Return the mixtures [N, L, C] of texts, or [L, C] of a single text."""
         rows, info = self._collect(calls.encode(truncate), as_texts(texts))
         return calls.mixtures(rows, info, single=isinstance(texts, str))
+
+    def vectors(
+        self,
+        texts: str | Iterable[str],
+        *,
+        metric: Metric | None = None,
+        dimensions: int | None = None,
+        dtype: DType = "float32",
+        truncate: TruncateOption = None,
+    ) -> NDArray[Any]:
+        """Return unit vectors [N, D] of texts, or [D] of a single text, for a vector database."""
+        bulk = calls.vectors(metric, dimensions, truncate)
+        rows, info = self._collect(bulk, as_texts(texts))
+        check_dtype(dtype, metric or info.recommended_metric)
+        return calls.quantized(rows, info, dimensions, dtype, single=isinstance(texts, str))
 
     @overload
     def similarity(

@@ -10,10 +10,11 @@ from typing import Any, Generic, TypeVar
 import httpx
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lattemix.arguments import Pair, TruncateOption, warn_truncated
 from lattemix.errors import FingerprintError
+from lattemix.quantization import DType, quantize
 from lattemix.ranking import order
 from lattemix.responses import (
     EmbedResponse,
@@ -148,6 +149,14 @@ class _Base64Response(EmbedResponse):
     embeddings: list[str]
 
 
+class _Base64Vector(BaseModel):
+    embedding: str
+
+
+class _VectorResponse(ModelResponse):
+    data: list[_Base64Vector]
+
+
 INFO = Call("/info", InfoResponse)
 
 
@@ -189,6 +198,37 @@ def local_metric(metric: Metric | None, info: InfoResponse) -> Metric:
         )
     check(chosen, None)
     return chosen
+
+
+def vectors(
+    metric: Metric | None, dimensions: int | None, truncate: TruncateOption
+) -> BulkCall[str, _VectorResponse, Floats]:
+    """Request vectors, in base64."""
+    body = {"encoding_format": "base64", "truncate": truncate}
+    options = {"metric": metric, "dimensions": dimensions}
+    body |= {name: value for name, value in options.items() if value is not None}
+    return BulkCall(Call("/v1/embeddings", _VectorResponse, body), "input", ("text",), _vectors)
+
+
+def _vectors(response: _VectorResponse) -> list[Floats]:
+    try:
+        return [np.frombuffer(b64decode(row.embedding), "<f4") for row in response.data]
+    except ValueError:  # invalid base64
+        return []
+
+
+def quantized(
+    rows: Sequence[Floats],
+    info: InfoResponse,
+    dimensions: int | None,
+    dtype: DType,
+    *,
+    single: bool,
+) -> NDArray[Any]:
+    """Return the result of `vectors`: [N, D], or [D] of a single text."""
+    width = dimensions or info.latent_dims * info.classes
+    stacked = quantize(np.array(rows, np.float32).reshape(len(rows), width), dtype)
+    return stacked[0] if single else stacked
 
 
 def similarity(
@@ -290,7 +330,10 @@ def replaced_model(info: InfoResponse, response: ModelResponse) -> FingerprintEr
 def _server_error(where: str, response: httpx.Response) -> ServerError:
     try:
         body = response.json()
-        reason, error_type = str(body["error"]), body.get("error_type")
+        error, error_type = body["error"], body.get("error_type")
+        if isinstance(error, dict):  # OpenAI's shape, under /v1
+            error, error_type = error["message"], error.get("code")
+        reason = str(error)
     except (ValueError, KeyError, TypeError, AttributeError):
         reason, error_type = response.text[:200], None
     return ServerError(where, response.status_code, error_type, reason)

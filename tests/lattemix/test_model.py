@@ -35,6 +35,32 @@ def test_encodes_a_single_text_without_a_batch_dimension(model: Model) -> None:
     np.testing.assert_array_equal(model.encode("a dog"), model.encode(["a dog"])[0])
 
 
+def test_vectors_of_texts(model: Model, encoder: Encoder) -> None:
+    full = model.vectors(SENTENCES)
+    expected = matrix("centred", *[model.encode(SENTENCES)] * 2, encoder.centre)
+    np.testing.assert_allclose(full @ full.T, expected, atol=1e-6)
+    assert model.vectors(SENTENCES, dimensions=10).shape == (len(SENTENCES), 10)
+    assert model.vectors("a dog", dtype="binary").shape == (3,)  # 20 bits
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dimensions": 7}, "a multiple of 5 from 5 to 20, not 7"),
+        ({"dtype": "binary", "metric": "cosine"}, "no negative numbers"),
+    ],
+)
+def test_vectors_reject_unsupported_options(model: Model, options, message: str) -> None:
+    with pytest.raises(LatteMixError, match=message):
+        model.vectors(SENTENCES, **options)
+
+
+def test_vectors_reject_long_texts(model: Model) -> None:
+    with pytest.raises(TooLongError):
+        model.vectors(LONG)
+    assert model.vectors(LONG, truncate=True).shape == (20,)
+
+
 def test_similarity_of_two_sentences_is_a_float(model: Model) -> None:
     a, b = PAIRS[0]
     score = model.similarity(a, b)

@@ -8,7 +8,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import jensenshannon
 
 from lattemix import similarity as module
-from lattemix.similarity import MetricError, Mixtures, matrix, similarity, vectors
+from lattemix.errors import DimensionsError
+from lattemix.similarity import MetricError, Mixtures, matrix, prefix_dims, similarity, vectors
 from model_store import Metric
 
 N, L, C = 3, 3, 4
@@ -211,3 +212,25 @@ def test_does_not_modify_its_input() -> None:
         similarity(metric, a, b, CENTRE)
         matrix(metric, a, b, CENTRE)
     np.testing.assert_array_equal((a, b), before)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "bhattacharyya", "centred"])
+def test_vectors_of_a_prefix_are_those_of_a_smaller_mixture(metric: Metric) -> None:
+    mixtures = np.random.default_rng(0).dirichlet(np.ones(5), (3, 8)).astype(np.float32)
+    centre = np.sqrt(mixtures).mean(axis=0)
+    rows = vectors(metric, mixtures, centre, dims=3)
+    assert rows.shape == (3, 15)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
+    np.testing.assert_array_equal(rows, vectors(metric, mixtures[:, :3], centre[:3]))
+
+
+@pytest.mark.parametrize(("dimensions", "dims"), [(None, 100), (2000, 100), (20, 1), (1000, 50)])
+def test_prefix_dims(dimensions: int | None, dims: int) -> None:
+    assert prefix_dims(dimensions, latent_dims=100, classes=20) == dims
+
+
+@pytest.mark.parametrize("dimensions", [-20, 0, 10, 999, 2020])
+def test_rejects_other_dimensions(dimensions: int) -> None:
+    message = f"a multiple of 20 from 20 to 2,000, not {dimensions:,}"
+    with pytest.raises(DimensionsError, match=message):
+        prefix_dims(dimensions, latent_dims=100, classes=20)

@@ -133,3 +133,9 @@ def test_drop_is_the_largest_score_decrease_on_dev(head: Head) -> None:
     assert spec.drop("int8") == 0.2
     assert spec.drop("fp16") is None
     assert spec.drop("fp32") is None
+
+
+def test_saves_arrays_of_any_memory_layout(head: Head, tmp_path: Path) -> None:
+    probes = np.asfortranarray(head.tensors["probes"])
+    Head(head.spec, {**head.tensors, "probes": probes}).save(tmp_path)
+    np.testing.assert_array_equal(Head.load(tmp_path).tensors["probes"], probes)

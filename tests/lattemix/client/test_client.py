@@ -48,6 +48,14 @@ def test_encode_returns_the_mixtures_of_the_model(
 
 
 @both
+def test_vectors_are_those_of_the_model(kind: Kind, server: Recorder, model: Model) -> None:
+    rows = call(kind, server, "vectors", iter(SENTENCES))
+    np.testing.assert_allclose(rows, model.vectors(SENTENCES), atol=1e-5)
+    np.testing.assert_array_equal(call(kind, server, "vectors", SENTENCES[0]), rows[0])
+    assert call(kind, server, "vectors", SENTENCES, dtype="int8").dtype == np.int8
+
+
+@both
 def test_similarity_of_two_sentences_is_a_float(kind: Kind, server: Recorder, model: Model) -> None:
     score = call(kind, server, "similarity", *PAIRS[1])
     assert type(score) is float
