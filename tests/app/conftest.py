@@ -86,5 +86,8 @@ def eventually(condition: Callable[[], Any]) -> Any:
 def failure(response: httpx.Response) -> tuple[int, str, str]:
     """Status, type and message of an error response."""
     body = response.json()
+    if "/v1/" in str(response.url):
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+        return response.status_code, body["error"]["code"], body["error"]["message"]
     assert set(body) == {"error", "error_type"}
     return response.status_code, body["error_type"], body["error"]

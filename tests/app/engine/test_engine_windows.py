@@ -93,7 +93,7 @@ def test_rejects_windows_while_others_use_the_limit(gated: Gated, settings: Sett
 
 
 def test_names_the_index_of_a_text_of_too_many_windows(gated: Gated, settings: Settings) -> None:
-    gated._tokenizer._max_windows = 2
+    gated.tokenizer._max_windows = 2
     engine = start_engine(gated, settings)
 
     async def scenario() -> None:

@@ -19,14 +19,14 @@ def mixtures(encoder: Encoder) -> np.ndarray:
 
 def test_returns_mixtures(client: TestClient, encoder: Encoder) -> None:
     texts = ["a man is eating", "dog " * 20]
-    body = client.post("/embed", json={"inputs": texts}).json()
+    body = client.post("/embed", json={"inputs": texts, "format": "dense"}).json()
     assert (body["model"], body["shape"]) == ("tiny", [4, 5])
     assert (body["tokens"], body["truncated"]) == ([6, 22], [False, False])
     np.testing.assert_allclose(body["embeddings"], encoder.encode(texts).mixtures, atol=1e-6)
 
 
 def test_accepts_a_single_sentence(client: TestClient) -> None:
-    body = client.post("/embed", json={"inputs": "a man is eating"}).json()
+    body = client.post("/embed", json={"inputs": "a man is eating", "format": "dense"}).json()
     assert np.shape(body["embeddings"]) == (1, 4, 5)
 
 
@@ -65,7 +65,7 @@ def test_base64_is_the_bytes_of_flat(
 def test_npy_is_one_array(
     client: TestClient, mixtures: np.ndarray, dtype: str, tolerance: float
 ) -> None:
-    request = {"inputs": TEXTS, "dtype": dtype}
+    request = {"inputs": TEXTS, "format": "dense", "dtype": dtype}
     response = client.post("/embed", json=request, headers=NPY)
     assert response.headers["content-type"] == "application/x-npy"
     array = np.load(BytesIO(response.content), allow_pickle=False)
@@ -75,7 +75,7 @@ def test_npy_is_one_array(
 
 def test_prefers_json_if_both_are_accepted(client: TestClient) -> None:
     headers = {"accept": "application/json, application/x-npy"}
-    assert client.post("/embed", json={"inputs": "a"}, headers=headers).json()["shape"] == [4, 5]
+    assert np.shape(client.post("/embed", json={"inputs": "a"}, headers=headers).json()) == (1, 20)
 
 
 def test_npy_response_reports_truncation_in_a_header(client: TestClient) -> None:
@@ -94,7 +94,12 @@ def test_errors_are_json_if_npy_was_requested(client: TestClient) -> None:
     [
         ({"format": "xml"}, "format: Input should be 'dense', 'flat', 'sparse' or 'base64'"),
         ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
-        ({"dtype": "int8"}, "dtype: Input should be 'float32' or 'float16'"),
+        ({"dtype": "int4"}, "dtype: Input should be 'float32', 'float16', 'int8' or 'binary'"),
+        ({"prompt_name": "query"}, "prompt_name: Input should be None"),
+        ({"normalize": 1}, "normalize: Input should be a valid boolean"),
+        ({"dimensions": 8}, "dimensions must be a multiple of 5 from 5 to 20, not 8"),
+        ({"dimensions": 25}, "dimensions must be a multiple of 5 from 5 to 20, not 25"),
+        ({"dtype": "binary", "metric": "cosine"}, "dtype 'binary' stores signs"),
         ({"truncate": "maybe"}, "truncate: Input should be 'error', 'right', 'left', 'window'"),
         ({"truncate": 1}, "truncate: should be a string or a boolean"),
         ({"truncation_direction": "up"}, "truncation_direction: Input should be 'right' or 'left'"),
@@ -111,7 +116,26 @@ def test_rejects_invalid_options(
 @pytest.mark.parametrize(
     ("options", "headers", "expected"),
     [
-        ({"dtype": "float16"}, {}, "dtype: float16 applies to base64 and npy, not to dense."),
+        (
+            {"dtype": "float16", "format": "dense"},
+            {},
+            "dtype: float16 applies to base64 and npy, not to dense.",
+        ),
+        (
+            {"dtype": "int8", "format": "base64"},
+            {},
+            "dtype: int8 applies to vectors, not to mixtures: leave out format.",
+        ),
+        (
+            {"dimensions": 10, "format": "dense"},
+            {},
+            "dimensions: applies to vectors, not to mixtures: leave out format.",
+        ),
+        (
+            {"metric": "cosine", "format": "dense"},
+            {},
+            "metric: applies to vectors, not to mixtures: leave out format.",
+        ),
         (
             {"dtype": "float16", "format": "sparse"},
             {},
@@ -119,8 +143,9 @@ def test_rejects_invalid_options(
         ),
         ({"format": "sparse"}, NPY, "format: an npy response is always dense, not sparse."),
         ({"format": "base64"}, NPY, "format: an npy response is always dense, not base64."),
-        ({"cutoff": 0.5}, {}, "cutoff: applies to sparse, not to dense."),
-        ({"cutoff": 0.5}, NPY, "cutoff: applies to sparse, not to npy."),
+        ({"cutoff": 0.5}, {}, "cutoff: applies to the format sparse."),
+        ({"cutoff": 0.5, "format": "flat"}, {}, "cutoff: applies to sparse, not to flat."),
+        ({"cutoff": 0.5, "format": "dense"}, NPY, "cutoff: applies to sparse, not to npy."),
     ],
 )
 def test_rejects_options_without_effect(
@@ -139,54 +164,23 @@ def test_accepts_default_options_without_effect(
     assert response.status_code == 200
 
 
-def test_dot_product_of_openai_unit_vectors_is_the_metric(
-    client: TestClient,
+def test_returns_vectors_without_a_format(client: TestClient) -> None:
+    request = {"inputs": TEXTS, "normalize": False, "truncate": True, "prompt_name": None}
+    vectors = np.array(client.post("/embed", json=request).json())  # [2, 20]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    (scores,) = client.post("/similarity", json={"pairs": [TEXTS]}).json()["similarities"]
+    assert vectors[0] @ vectors[1] == pytest.approx(scores["centred"], abs=1e-5)
+
+
+def test_vectors_have_the_requested_length_type_and_metric(
+    client: TestClient, mixtures: np.ndarray
 ) -> None:
-    for metric in ("cosine", "bhattacharyya", "centred"):
-        body = client.post("/v1/embeddings", json={"input": TEXTS, "metric": metric}).json()
-        a, b = (np.array(item["embedding"]) for item in body["data"])
-        assert (np.linalg.norm(a), np.linalg.norm(b)) == (pytest.approx(1), pytest.approx(1))
-        request = {"pairs": [TEXTS], "metrics": [metric]}
-        (scores,) = client.post("/similarity", json=request).json()["similarities"]
-        assert a @ b == pytest.approx(scores[metric], abs=1e-5)
-
-
-def test_openai_response_format(client: TestClient) -> None:
-    request = {"input": "a dog", "model": "text-embedding-3-small", "user": "u", "dimensions": 20}
-    body = client.post("/v1/embeddings", json=request).json()
-    (item,) = body.pop("data")
-    assert body == {
-        "object": "list",
-        "model": "tiny",
-        "usage": {"prompt_tokens": 4, "total_tokens": 4},
-    }
-    assert (item["object"], item["index"], len(item["embedding"])) == ("embedding", 0, 20)
-
-
-@pytest.mark.parametrize(
-    ("body", "expected", "text"),
-    [
-        ({"input": []}, (400, "Empty"), "input is empty"),
-        ({"input": ["a", ""]}, (400, "Empty"), "input[1] is empty"),
-        ({"input": [1, 2]}, (422, "Validation"), "input: token ids belong to another model's"),
-        ({"input": [[1, 2]]}, (422, "Validation"), "input: token ids belong to another model's"),
-        ({"input": "a", "dimensions": 8}, (422, "Validation"), "vectors have 20; leave it out"),
-        ({"input": "a", "metric": "js"}, (422, "Validation"), "metric: Input should be 'cosine'"),
-        ({"input": "dog " * 20, "truncate": False}, (413, "TooLarge"), "input[0] has 22 tokens"),
-    ],
-)
-def test_rejects_invalid_openai_requests(
-    client: TestClient, body: dict[str, object], expected: tuple[int, str], text: str
-) -> None:
-    status, kind, message = failure(client.post("/v1/embeddings", json=body))
-    assert (status, kind) == expected
-    assert text in message
-
-
-@pytest.mark.parametrize(("truncate", "tokens"), [("right", 16), ("window", 22), (True, 22)])
-def test_openai_usage_counts_the_tokens_read(
-    client: TestClient, truncate: object, tokens: int
-) -> None:
-    request = {"input": "dog " * 20, "truncate": truncate}
-    body = client.post("/v1/embeddings", json=request).json()
-    assert body["usage"]["prompt_tokens"] == tokens
+    request = {"inputs": TEXTS, "metric": "bhattacharyya", "dimensions": 10}
+    vectors = np.array(client.post("/embed", json=request).json())
+    np.testing.assert_allclose(vectors, np.sqrt(mixtures[:, :2].reshape(2, 10) / 2), atol=1e-6)
+    response = client.post("/embed", json=request | {"dtype": "int8"}, headers=NPY)
+    array = np.load(BytesIO(response.content), allow_pickle=False)
+    assert (array.dtype, array.shape, array.max()) == (np.int8, (2, 10), 127)
+    packed = client.post("/embed", json={"inputs": TEXTS, "dtype": "binary"}).json()
+    full = np.array(client.post("/embed", json={"inputs": TEXTS}).json())
+    assert packed == np.packbits(full > 0, axis=1).tolist()

@@ -82,8 +82,8 @@ def test_serves_no_other_files(client: TestClient, path: str) -> None:
 
 def test_can_be_disabled(settings: Settings) -> None:
     with TestClient(create_app(settings.model_copy(update={"playground": False}))) as client:
-        for path in ("/", "/playground/main.js"):
-            assert failure(client.get(path))[:2] == (404, "NotFound")
+        assert failure(client.get("/"))[:2] == (405, "MethodNotAllowed")  # `POST /` remains
+        assert failure(client.get("/playground/main.js"))[:2] == (404, "NotFound")
 
 
 def test_needs_no_key(settings: Settings) -> None:

@@ -17,8 +17,8 @@ def scores(client: TestClient, metric: str, pairs: list[list[str]]) -> list[floa
 
 
 @pytest.mark.parametrize("metric", ["cosine", "js", "l2", "bhattacharyya", "centred"])
-def test_orders_candidates_by_similarity(client: TestClient, metric: str) -> None:
-    request = {"query": QUERY, "candidates": OTHERS, "metric": metric}
+def test_orders_texts_by_similarity(client: TestClient, metric: str) -> None:
+    request = {"query": QUERY, "texts": OTHERS, "metric": metric}
     body = client.post("/rank", json=request | {"truncate": "right"}).json()
     expected = scores(client, metric, [[QUERY, other] for other in OTHERS])
     order = np.argsort(expected)[::-1].tolist()
@@ -26,17 +26,18 @@ def test_orders_candidates_by_similarity(client: TestClient, metric: str) -> Non
     assert [result["score"] for result in body["results"]] == pytest.approx(
         [expected[i] for i in order], abs=1e-6
     )
-    assert (body["model"], body["metric"], body["query_truncated"]) == ("tiny", metric, False)
-    assert [r["index"] for r in body["results"] if r["truncated"]] == [3]
+    assert (body["model"], body["metric"]) == ("tiny", metric)
+    assert body["tokens"] == {"query": 6, "texts": [6, 6, 6, 22]}
+    assert body["truncated"] == {"query": False, "texts": [False, False, False, True]}
 
 
 def test_default_metric_is_the_recommended_one(client: TestClient) -> None:
-    body = client.post("/rank", json={"query": QUERY, "candidates": OTHERS}).json()
+    body = client.post("/rank", json={"query": QUERY, "texts": OTHERS}).json()
     assert body["metric"] == client.get("/info").json()["recommended_metric"]
 
 
 def test_returns_top_k_results_with_texts(client: TestClient) -> None:
-    request = {"query": QUERY, "candidates": OTHERS, "top_k": 2, "return_texts": True}
+    request = {"query": QUERY, "texts": OTHERS, "top_k": 2, "return_texts": True}
     results = client.post("/rank", json=request).json()["results"]
     assert [result["text"] for result in results] == [OTHERS[r["index"]] for r in results]
     assert len(results) == 2
@@ -44,7 +45,7 @@ def test_returns_top_k_results_with_texts(client: TestClient) -> None:
 
 
 def test_ties_keep_their_order(client: TestClient) -> None:
-    request = {"query": QUERY, "candidates": ["a dog"] * 4}
+    request = {"query": QUERY, "texts": ["a dog"] * 4}
     results = client.post("/rank", json=request).json()["results"]
     assert [result["index"] for result in results] == [0, 1, 2, 3]
 
@@ -53,7 +54,7 @@ def test_rerank_returns_a_list(client: TestClient) -> None:
     texts = OTHERS[:3]
     request = {"query": QUERY, "texts": texts, "return_text": True, "raw_scores": True}
     results = client.post("/rerank", json=request).json()
-    ranked = client.post("/rank", json={"query": QUERY, "candidates": texts}).json()["results"]
+    ranked = client.post("/rank", json={"query": QUERY, "texts": texts}).json()["results"]
     assert results == [
         {"index": r["index"], "score": r["score"], "text": texts[r["index"]]} for r in ranked
     ]
@@ -111,17 +112,17 @@ def test_rejects_a_threshold_that_is_not_finite(client: TestClient, threshold: s
 @pytest.mark.parametrize(
     ("path", "body", "expected", "text"),
     [
-        ("/rank", {"query": "a", "candidates": []}, (400, "Empty"), "candidates is empty"),
-        ("/rank", {"query": " ", "candidates": ["a"]}, (400, "Empty"), "query is empty"),
-        ("/rank", {"query": "a", "candidates": ["a", ""]}, (400, "Empty"), "candidates[1] is"),
-        ("/rank", {"query": "a", "candidates": "b"}, (422, "Validation"), "candidates: Input"),
+        ("/rank", {"query": "a", "texts": []}, (400, "Empty"), "texts is empty"),
+        ("/rank", {"query": " ", "texts": ["a"]}, (400, "Empty"), "query is empty"),
+        ("/rank", {"query": "a", "texts": ["a", ""]}, (400, "Empty"), "texts[1] is"),
+        ("/rank", {"query": "a", "texts": "b"}, (422, "Validation"), "texts: Input"),
         (
             "/rank",
-            {"query": "a", "candidates": ["b"], "top_k": 0},
+            {"query": "a", "texts": ["b"], "top_k": 0},
             (422, "Validation"),
             "top_k: Input should be greater than or equal to 1",
         ),
-        ("/rank", {"query": "a", "candidates": ["b"] * 8}, (413, "TooLarge"), "holds 9 sentences"),
+        ("/rank", {"query": "a", "texts": ["b"] * 8}, (413, "TooLarge"), "holds 9 sentences"),
         ("/rerank", {"query": "a", "texts": []}, (400, "Empty"), "texts is empty"),
         (
             "/rerank",

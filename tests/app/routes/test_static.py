@@ -35,7 +35,8 @@ def test_compares_long_texts_whole(client: TestClient) -> None:
     response = client.post("/similarity", json={"pairs": [[LONG, LONG.strip()]], "truncate": False})
     assert response.status_code == 200
     (row,), (tokens,) = response.json()["similarities"], response.json()["tokens"]
-    assert row == {"cosine": 1.0, "truncated": [False, False]}
+    assert row == {"cosine": 1.0}
+    assert response.json()["truncated"] == [[False, False]]
     assert tokens == [2000, 2000]
     assert response.headers["x-truncated-inputs"] == "0"
     assert response.headers["x-compute-tokens"] == "4000"
@@ -68,9 +69,10 @@ def test_counts_all_tokens_for_openai_clients(client: TestClient) -> None:
 
 
 def test_ranks_and_compares_all(client: TestClient) -> None:
-    body = {"query": SENTENCES[3], "candidates": [*SENTENCES, LONG]}
-    best, *_ = client.post("/rank", json=body).json()["results"]
-    assert (best["index"], best["truncated"]) == (3, False)
+    body = {"query": SENTENCES[3], "texts": [*SENTENCES, LONG]}
+    ranked = client.post("/rank", json=body).json()
+    assert ranked["results"][0]["index"] == 3
+    assert not any(ranked["truncated"]["texts"])
     pairs = client.post("/matrix", json={"inputs": [*SENTENCES, SENTENCES[3]]}).json()["pairs"]
     assert pairs[0] == [3, len(SENTENCES)]
 
@@ -78,7 +80,7 @@ def test_ranks_and_compares_all(client: TestClient) -> None:
 def test_explains_the_first_tokens_of_a_long_text(client: TestClient) -> None:
     body = {"pair": [LONG, "a dog"]}
     explained = client.post("/explain", json=body).json()
-    assert (explained["a"]["truncated"], len(explained["a"]["tokens"])) == (True, 512)
+    assert (explained["truncated"][0], len(explained["a"]["tokens"])) == (True, 512)
     status, kind, message = failure(client.post("/explain", json=body | {"truncate": False}))
     assert (status, kind) == (413, "TooLarge")
     assert message.startswith("pair[0] has 2,000 tokens, more than the limit of 512: shorten it")
