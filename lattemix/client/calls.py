@@ -204,7 +204,7 @@ def vectors(
     metric: Metric | None, dimensions: int | None, truncate: TruncateOption
 ) -> BulkCall[str, _VectorResponse, Floats]:
     """Request vectors, in base64."""
-    body = {"encoding_format": "base64", "truncate": truncate}
+    body: dict[str, Any] = {"encoding_format": "base64", "truncate": truncate}
     options = {"metric": metric, "dimensions": dimensions}
     body |= {name: value for name, value in options.items() if value is not None}
     return BulkCall(Call("/v1/embeddings", _VectorResponse, body), "input", ("text",), _vectors)
