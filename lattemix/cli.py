@@ -199,7 +199,9 @@ def rank(
             raise LatteMixError("--mixtures cannot be combined with sentences or --file.")
         stored = read_mixtures(mixtures)
         with commands.open_model(url, model, store) as loaded:
-            commands.write_stored_ranking(loaded, query, mixtures, stored, metric, top_k, out)
+            commands.write_stored_ranking(
+                loaded, query, mixtures, stored, metric, truncate, top_k, out
+            )
         return
     rows = commands.text_rows(candidates, file, out)
     plain = file is None and out is None

@@ -301,7 +301,7 @@ class Model:
         fingerprint: str,
         metric: Metric | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> list[RankResult]:
         """Order stored mixtures by their similarity to a query, without encoding them again.
 
@@ -323,7 +323,7 @@ class Model:
             fingerprint: of the model that computed the mixtures.
             metric: the similarity; default: the model's recommended metric.
             top_k: maximum number of results.
-            truncate: whether to truncate a long query.
+            truncate: how to handle a long query.
 
         Raises:
             FingerprintError: another model computed the mixtures.

@@ -288,12 +288,13 @@ def write_stored_ranking(
     file: Path,
     stored: Iterable[StoredMixture],
     metric: Metric | None,
+    truncate: Truncate | None,
     top_k: int | None,
     out: Path | None,
 ) -> None:
     """Write the rows of a file of mixtures, most similar to the query first; as `write_ranking`."""
     info = model.info()
-    rows = Rows(stored, truncated=_check_query(model, query, metric))
+    rows = Rows(stored, truncated=_check_query(model, query, metric, truncate))
     rejected: list[Row] = []
     texts: list[str | None] = []
     nothing = np.full(info.latent_dims * info.classes, np.nan, np.float32)
@@ -309,7 +310,12 @@ def write_stored_ranking(
             yield nothing if mixture is None else mixture
 
     results = model.rank_mixtures(
-        query, mixtures(), fingerprint=info.fingerprint, metric=metric, top_k=top_k
+        query,
+        mixtures(),
+        fingerprint=info.fingerprint,
+        metric=metric,
+        top_k=top_k,
+        truncate=truncate,
     )
     best = [{"index": r.index, "score": r.score, "text": texts[r.index]} for r in results]
     _write_ranked([*best, *rejected], out, Origin(info.model, info.fingerprint))
@@ -318,7 +324,7 @@ def write_stored_ranking(
 
 
 def _check_query(
-    model: AnyModel, query: str, metric: Metric | None, truncate: Truncate | None = None
+    model: AnyModel, query: str, metric: Metric | None, truncate: Truncate | None
 ) -> bool:
     """Raise `LatteMixError` for an invalid query; return whether it is truncated."""
     _check_unicode(query)

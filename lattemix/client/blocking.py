@@ -170,7 +170,7 @@ class Client:
         fingerprint: str,
         metric: Metric | None = None,
         top_k: int | None = None,
-        truncate: bool = True,
+        truncate: TruncateOption = None,
     ) -> list[RankResult]:
         """Order stored mixtures by their similarity to a query, as `Model.rank_mixtures` does.
 

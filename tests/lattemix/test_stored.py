@@ -43,9 +43,9 @@ def test_leaves_out_mixtures_with_nan(model: Model) -> None:
 
 
 def test_warns_of_a_truncated_query(model: Model) -> None:
-    fingerprint = model.info().fingerprint
+    options: Any = {"fingerprint": model.info().fingerprint, "truncate": "right"}
     with pytest.warns(TruncationWarning, match="^1 of 1 texts"):
-        model.rank_mixtures("dog " * 40, model.encode(SENTENCES), fingerprint=fingerprint)
+        model.rank_mixtures("dog " * 40, model.encode(SENTENCES), **options)
 
 
 def test_rejects_mixtures_of_another_model(model: Model) -> None:

@@ -142,6 +142,14 @@ def test_names_a_mixture_of_another_shape(
     assert (code, err.startswith("lattemix: mixtures[0] has shape (2,)")) == (1, True)
 
 
+def test_truncate_applies_to_the_query(capsys: pytest.CaptureFixture[str], embed: Embed) -> None:
+    options = ["dog " * 40, "--mixtures", str(embed("x.npy")), "--truncate"]
+    code, _, err = run(capsys, "rank", *options, "right")
+    assert (code, "1 sentences had more" in err) == (0, True)
+    code, _, err = run(capsys, "rank", *options, "error")
+    assert (code, "query has 42 tokens" in err) == (1, True)
+
+
 def test_url_with_model_uses_that_model_of_the_server(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
