@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Response
 
 from app.errors import ApiError
@@ -18,7 +19,7 @@ from app.schemas.rerank import (
     TeiRerankRequest,
     TeiRerankResult,
 )
-from lattemix.similarity import similarity
+from lattemix.similarity import matrix, similarity
 
 router = APIRouter(tags=["rerank"], route_class=ModelRoute)
 
@@ -96,7 +97,10 @@ async def score(body: ScoreRequest, context: Context) -> Response:
 
     def respond() -> Response:
         left, right = encoding.mixtures[: len(a)], encoding.mixtures[len(a) :]
-        scores = similarity(metric, left, right, model.centre).astype("f4")
+        if len(a) == 1:
+            scores = matrix(metric, left, right, model.centre)[0]
+        else:
+            scores = similarity(metric, left, right, model.centre).astype(np.float32)
         content = {
             "id": context.trace.request_id,
             "object": "list",

@@ -15,6 +15,7 @@ from app.keys import PUBLIC_PATHS, Keys, RequireKey
 from app.observe import Metrics, Observe
 from app.settings import Settings, load_settings
 from model_store import LatteMixError
+from tests.app.conftest import failure
 
 MISSING = (
     "This service needs a key: send it as `Authorization: Bearer KEY` (see LATTEMIX_API_KEYS)."
@@ -34,10 +35,8 @@ def rejection(response: httpx.Response) -> str:
     """The message of a 401."""
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
-    body = response.json()
-    assert set(body) == {"error", "error_type"}
-    assert body["error_type"] == "Unauthorized"
-    message: str = body["error"]
+    _, kind, message = failure(response)
+    assert kind == "Unauthorized"
     return message
 
 

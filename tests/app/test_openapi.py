@@ -14,6 +14,10 @@ include-path = "/embed"  # the schema cannot say which options go together
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413", "422"]
 
 [[operations]]
+include-path = "/explain"  # nor that it reads one window
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413", "422"]
+
+[[operations]]
 include-path = "/"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413", "422"]
 checks.unsupported_method.enabled = false  # `GET /` is the playground
