@@ -293,8 +293,8 @@ class ModelInfo(BaseModel):
     model_sha: str = Field(description="SHA-256 of the graph.")
     model_dtype: str = Field(examples=["int8"])
     max_input_length: int | None = Field(
-        description="Maximum tokens per sentence; more are truncated. Null: no limit, as static "
-        "models have none."
+        description="Maximum tokens per sentence; `truncate` says how to handle more. Null: no "
+        "limit, as static models have none."
     )
     max_batch_tokens: int = Field(description="Tokens per batch, padding included.")
     version: str = Field(description="Version of Latte-Mix.")
@@ -312,7 +312,8 @@ class InfoResponse(ModelInfo):
     max_concurrent_requests: int = Field(description="Maximum concurrent requests.")
     tokenization_workers: int
     auto_truncate: bool = Field(
-        description="Whether endpoints that report truncation truncate by default."
+        description="Whether texts over `max_input_length` are accepted by default, truncated or "
+        "in windows."
     )
 
 
