@@ -280,8 +280,8 @@ class ModelInfo(ModelResponse):
     model_sha: str = Field(description="SHA-256 of the graph.")
     model_dtype: str = Field(examples=["int8"])
     max_input_length: int | None = Field(
-        description="Maximum tokens per sentence; more are truncated. Null: no limit, as static "
-        "models have none."
+        description="Maximum tokens per sentence; `truncate` says how to handle more. Null: no "
+        "limit, as static models have none."
     )
     max_batch_tokens: int = Field(description="Tokens per batch, padding included.")
     version: str = Field(description="Version of Latte-Mix.")
@@ -303,7 +303,8 @@ class InfoResponse(ModelInfo):
     sha: None
     docker_label: None
     auto_truncate: bool = Field(
-        description="Whether endpoints that report truncation truncate by default."
+        description="Whether texts over `max_input_length` are accepted by default, truncated or "
+        "in windows."
     )
 
 

@@ -52,8 +52,9 @@ def test_ready_fails_while_draining(client: TestClient) -> None:
 
 
 def test_metrics_count_requests_sentences_and_batches(client: TestClient) -> None:
-    client.post("/embed", json={"inputs": ["a man is eating", "dog " * 20]})
-    client.post("/embed", json={"inputs": ["a man is eating", "a dog"]})
+    long = {"inputs": ["a man is eating", "dog " * 20], "truncate": "right"}
+    client.post("/embed", json=long)
+    client.post("/embed", json={"inputs": ["a man is eating", "a dog"], "truncate": "right"})
     client.post("/embed", json={"inputs": []})
     values = samples(client.get("/metrics"))
     assert values["lattemix_requests_total method=POST path=/embed status=200"] == 2
