@@ -42,7 +42,8 @@ def test_int8_uses_the_full_range(units: NDArray[np.float32]) -> None:
 
 
 def test_hamming_distance_of_binary_is_the_angle(units: NDArray[np.float32]) -> None:
-    # A share of 320 signs has a standard error of up to 0.028; the largest of 40,000 is 4.5 times it.
+    # A share of 320 signs has a standard error of up to 0.028; the largest of 40,000 is 4.5 times
+    # that.
     angles = np.arccos(cosines(units).clip(-1, 1)) / np.pi
     np.testing.assert_allclose(hamming(units), angles, atol=0.13)
 
