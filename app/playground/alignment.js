@@ -21,7 +21,8 @@ export class WordAlignment {
     const lines = document.createElementNS(SVG, "svg");
     lines.setAttribute("aria-hidden", "true");
     const [first, second] = sentences.map((sentence, side) =>
-      sentenceElement(texts[side], sentence, this.buttons[side], side ? "Second sentence" : "First sentence"));
+      sentenceElement(texts[side], sentence, this.buttons[side], explanation.truncated[side],
+        side ? "Second sentence" : "First sentence"));
     this.element.replaceChildren(first, lines, second);
     this.details.textContent = "";
     this.drawLines();
@@ -88,7 +89,7 @@ function curve(from, to, frame) {
 }
 
 // The text as typed: words as buttons, the characters between them, and the truncated rest.
-function sentenceElement(text, sentence, buttons, label) {
+function sentenceElement(text, sentence, buttons, truncated, label) {
   const all = characters(text);
   const line = make("p", { className: "sentence" });
   line.setAttribute("aria-label", `${label}, word by word`);
@@ -101,7 +102,7 @@ function sentenceElement(text, sentence, buttons, label) {
     end = word.end;
   });
   const rest = all.slice(end).join("");
-  line.append(sentence.truncated ? make("span", { className: "truncated", textContent: rest }) : rest);
+  line.append(truncated ? make("span", { className: "truncated", textContent: rest }) : rest);
   return line;
 }
 

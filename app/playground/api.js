@@ -2,6 +2,8 @@
 
 const KEY = "lattemix-key";
 
+let model = null; // null: the server's default
+
 // An error response, or no response (status 0). The message is for users.
 export class RequestError extends Error {
   constructor(message, status = 0, retryAfter = 0) {
@@ -18,9 +20,14 @@ export function storeKey(key) {
   return valid;
 }
 
-export const getInfo = () => fetchJson("info");
+// Choose the model of all requests that follow.
+export const setModel = (name) => (model = name);
 
-export const getLatent = (dim, index) => fetchJson(`latents/${dim}/${index}`);
+const withModel = (path) => (model ? `${path}?${new URLSearchParams({ model })}` : path);
+
+export const getInfo = () => fetchJson(withModel("info"));
+
+export const getLatent = (dim, index) => fetchJson(withModel(`latents/${dim}/${index}`));
 
 export const post = (path, body, signal) => fetchJson(path, jsonRequest(body, signal));
 
@@ -34,7 +41,7 @@ export async function postMatrix(body, signal) {
 
 function jsonRequest(body, signal) {
   const headers = { "content-type": "application/json" };
-  return { method: "POST", headers, body: JSON.stringify(body), signal };
+  return { method: "POST", headers, body: JSON.stringify({ ...body, model }), signal };
 }
 
 const fetchJson = async (path, request = {}) => (await send(path, request)).json();

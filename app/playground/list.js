@@ -23,21 +23,27 @@ export class ListTab {
   // `info` is the response of `/info`; `onChange` is called when the input changes.
   constructor(info, onChange) {
     this.onChange = onChange;
-    this.metrics = info.metrics;
     this.metric = find("#list-metric");
     this.lines = find("#lines");
     this.slider = find("#threshold");
     this.chosenThreshold = null; // from the URL or the slider
     this.opened = false;
-    for (const metric of info.metrics) {
-      this.metric.append(make("option", { value: metric }, metricLabel(metric, info)));
-    }
+    this.use(info);
     this.live = new LiveResults(find("#list"), (signal) => this.compare(signal));
     this.map = new HeatMap(find("#matrix"), (i, j) => this.describePair(i, j));
     this.lines.addEventListener("input", () => this.linesChanged());
     this.metric.addEventListener("change", () => this.metricChanged());
     this.slider.addEventListener("input", () => this.thresholdChanged());
     find("#copy-unique").addEventListener("click", () => this.copyUnique());
+  }
+
+  // Show the results of another model from now on.
+  use(info) {
+    const chosen = this.metric.value;
+    this.metrics = info.metrics;
+    const option = (metric) => make("option", { value: metric }, metricLabel(metric, info));
+    this.metric.replaceChildren(...info.metrics.map(option));
+    if (info.metrics.includes(chosen)) this.metric.value = chosen;
   }
 
   // The input, for the URL.

@@ -1,7 +1,7 @@
 // The page: two tabs, and a URL fragment that holds the input, so that it can be shared.
 
-import { getInfo, RequestError, storeKey } from "./api.js";
-import { copy, find, toast } from "./common.js";
+import { getInfo, RequestError, setModel, storeKey } from "./api.js";
+import { copy, find, make, toast } from "./common.js";
 import { ListTab } from "./list.js";
 import { PairTab } from "./pair.js";
 
@@ -10,6 +10,7 @@ const MAX_LINK = 8000; // characters; some programs truncate longer URLs
 const sections = { pair: find("#pair"), list: find("#list") };
 let tabs = null; // set once the service has answered
 let current = "pair";
+let model = null; // name of the model, unless it is the default
 let linkTimer = 0;
 
 function show(name, focus = false) {
@@ -27,7 +28,8 @@ function show(name, focus = false) {
 }
 
 // Browsers do not send the fragment: the input does not appear in any log.
-const fragment = () => `#${new URLSearchParams({ tab: current, ...tabs[current].fields() })}`;
+const fragment = () =>
+  `#${new URLSearchParams({ tab: current, ...(model ? { model } : {}), ...tabs[current].fields() })}`;
 
 // Delayed: browsers limit how often a page may change its URL.
 function updateUrl() {
@@ -38,8 +40,10 @@ function updateUrl() {
   }, 400);
 }
 
+const readFields = () => new URLSearchParams(location.hash.slice(1));
+
 function readUrl() {
-  const fields = new URLSearchParams(location.hash.slice(1));
+  const fields = readFields();
   const name = Object.hasOwn(sections, fields.get("tab")) ? fields.get("tab") : "pair";
   tabs[name].fill(fields);
   show(name);
@@ -51,13 +55,33 @@ function share() {
   else copy(new URL(link, location.href).href, "Link copied.");
 }
 
+// Use a model of the server; null is the default.
+async function useModel(name) {
+  setModel(name);
+  let info;
+  try {
+    info = await getInfo();
+  } catch (error) {
+    if (error.status !== 404 || name === null) throw error;
+    toast(error.message); // an old link may name a model that is gone
+    setModel(null);
+    info = await getInfo();
+  }
+  model = info.model === info.models[0] ? null : info.model;
+  const size = `${info.latent_dims} latent dims of ${info.classes} classes`;
+  find("#model").textContent = `${info.model}, ${info.precision}: ${size}`;
+  const select = find("#models select");
+  select.replaceChildren(...info.models.map((each) => make("option", { value: each }, each)));
+  select.value = info.model;
+  find("#models").hidden = info.models.length < 2;
+  if (tabs) for (const tab of Object.values(tabs)) tab.use(info);
+  else tabs = { pair: new PairTab(info, updateUrl), list: new ListTab(info, updateUrl) };
+}
+
 async function start() {
   try {
-    const info = await getInfo();
-    const size = `${info.latent_dims} latent dims of ${info.classes} classes`;
-    find("#model").textContent = `${info.model}, ${info.precision}: ${size}`;
+    await useModel(readFields().get("model"));
     find(".error", sections.pair).textContent = "";
-    tabs = { pair: new PairTab(info, updateUrl), list: new ListTab(info, updateUrl) };
     for (const text of document.querySelectorAll("textarea")) text.disabled = false;
     readUrl();
   } catch (error) {
@@ -86,6 +110,15 @@ find("#key").addEventListener("submit", (event) => {
   if (tabs) tabs[current].open();
   else start();
 });
-addEventListener("hashchange", () => tabs && readUrl());
+find("#models select").addEventListener("change", async (event) => {
+  try {
+    await useModel(event.target.value);
+    show(current);
+  } catch (error) {
+    if (!(error instanceof RequestError)) throw error;
+    toast(error.message);
+  }
+});
+addEventListener("hashchange", () => tabs && start());
 
 start();

@@ -17,9 +17,7 @@ const EXAMPLES = [
 export class PairTab {
   // `info` is the response of `/info`; `onChange` is called when the input changes.
   constructor(info, onChange) {
-    this.info = info;
     this.onChange = onChange;
-    this.metric = info.recommended_metric;
     this.opened = false;
     this.texts = [find("#a"), find("#b")];
     this.live = new LiveResults(find("#pair"), (signal) => this.compare(signal));
@@ -28,13 +26,22 @@ export class PairTab {
     this.mixtureMaps = ["First sentence", "Second sentence", "Difference (first − second)"].map((name) =>
       this.addMixtureMap(name));
     this.latentWords = new Map(); // by index of the class in a mixture
-    this.addMetrics();
+    this.use(info);
     this.addExamples();
     for (const text of this.texts) text.addEventListener("input", () => this.changed(250));
     find("#swap").addEventListener("click", () => this.set(this.texts[1].value, this.texts[0].value));
   }
 
+  // Show the results of another model from now on.
+  use(info) {
+    this.info = info;
+    if (!info.metrics.includes(this.metric)) this.metric = info.recommended_metric;
+    this.latentWords.clear();
+    this.addMetrics();
+  }
+
   addMetrics() {
+    for (const label of document.querySelectorAll("#scores label")) label.remove();
     for (const metric of this.info.metrics) {
       const radio = make("input", { type: "radio", name: "metric", value: metric });
       radio.checked = metric === this.metric;
@@ -130,11 +137,12 @@ export class PairTab {
     this.wordMatrix.details.textContent = `${words}: ${format(alignment.words[i][j])}`;
   }
 
-  showBreakdown({ a, b, metric }) {
+  showBreakdown({ a, b, metric, tokens, truncated }) {
     const sum = (parts) => parts.reduce((total, part) => total + part.contribution, 0);
     const special = ({ tokens }) => tokens.filter((token) => token.word === null);
     const row = (name, cell) => make("tr", {}, make("th", { scope: "row" }, name),
-      ...[a, b].map((sentence) => make("td", {}, cell(sentence))));
+      ...[a, b].map((sentence, i) => make("td", {}, cell(sentence, i))));
+    const tokensUsed = (sentence, i) => (truncated[i] ? `${sentence.tokens.length} of ${tokens[i]}` : String(tokens[i]));
     find("#breakdown").replaceChildren(
       headerRow("contribution", "first", "second"),
       row("words", (sentence) => formatSigned(sum(sentence.words))),
@@ -221,6 +229,3 @@ export class PairTab {
 }
 
 const headerRow = (...names) => make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
-
-const tokensUsed = ({ tokens, truncated, total_tokens: total }) =>
-  truncated ? `${tokens.length} of ${total}` : String(total);

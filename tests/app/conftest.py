@@ -31,11 +31,11 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @contextmanager
 def serving(
-    store: Store, model: str = "tiny", port: int = 0, **environment: str
+    store: Store, model: str = "tiny", port: int = 0, models: str = "", **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `lattemix serve`; yield the process and its URL once it is ready."""
     command = [LATTEMIX, "serve", "--port", str(port), "--store", str(store.root)]
-    command += ["--model", model]
+    command += ["--models", models] if models else ["--model", model]
     # Log to a file: a pipe that is not read would fill up and block the process.
     with (
         tempfile.NamedTemporaryFile("w+", suffix=".log") as log,

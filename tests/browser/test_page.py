@@ -181,3 +181,29 @@ def test_asks_for_a_key_and_keeps_it_out_of_the_url(open_page, default_store: St
         page.locator("#links li").first.wait_for()
         assert page.locator("#pair .error").inner_text() == ""
         assert not re.search("s3cret|wrong", page.url)
+
+
+def test_switches_models(open_page, default_store: Store, screenshot) -> None:
+    with serving(default_store, models="default,fast") as (_, url), open_page(url) as page:
+        page.locator("#pair:not([aria-busy])").wait_for()
+        select, shown = page.locator("#models select"), page.locator("#score-centred")
+        assert select.locator("option").all_inner_texts() == ["default", "fast"]
+        before = shown.inner_text()
+        with page.expect_response("**/similarity") as response:
+            select.select_option("fast")
+        assert response.value.json()["model"] == "fast"
+        page.locator("#pair:not([aria-busy])").wait_for()
+        assert page.locator("#model").inner_text().startswith("fast, int8: 64 latent dims")
+        score = response.value.json()["similarities"][0]["centred"]
+        assert shown.inner_text() == f"{score:.3f}" != before
+        page.wait_for_url("**model=fast**")
+        screenshot(page, "models")
+        page.reload()
+        page.locator("#pair:not([aria-busy])").wait_for()
+        assert shown.inner_text() == f"{score:.3f}"
+
+
+def test_one_model_needs_no_choice(open_page, url: str) -> None:
+    with open_page(url) as page:
+        page.locator("#pair:not([aria-busy])").wait_for()
+        assert page.locator("#models").is_hidden()

@@ -16,6 +16,7 @@ from app.observe import Metrics, Trace
 from app.server import create_app
 from app.settings import Settings
 from lattemix.build.assemble import assemble
+from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from model_store import LatteMixError, Store
 from tests.app.conftest import failure
@@ -43,17 +44,12 @@ def models(two: Settings) -> Iterator[Models]:
     models.close()
 
 
-def replace_tiny(store: Store, head: Path, backbone: Path) -> None:
-    """Publish `tiny` again with another head."""
-    import safetensors.numpy
-
-    directory = store.root / "head"
-    shutil.copytree(head, directory)
-    path = directory / "head.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    name = next(name for name in tensors if tensors[name].ndim == 2)
-    tensors[name] = tensors[name] * np.float32(0.5)
-    safetensors.numpy.save_file(tensors, path)
+def replace_tiny(store: Store, head: Head, backbone: Path) -> None:
+    """Publish `tiny` again with other probabilities."""
+    directory = store.root.parent / "head"
+    sharper = head.spec.model_copy(update={"temperature": head.spec.temperature / 2, "probes": ()})
+    tensors = {name: values for name, values in head.tensors.items() if name != "probes"}
+    Head(sharper, tensors).save(directory)
     assemble(directory, store, "tiny", str(backbone))
 
 
@@ -115,10 +111,10 @@ def test_draining_fails_the_check_but_requests_are_served(models: Models) -> Non
 
 
 def test_reload_replaces_a_changed_model_and_keeps_the_others(
-    models: Models, both: Store, head_directory: Path, backbone: Path
+    models: Models, both: Store, head: Head, backbone: Path
 ) -> None:
     tiny, static = models
-    replace_tiny(both, head_directory, backbone)
+    replace_tiny(both, head, backbone)
 
     async def scenario() -> None:
         with models.lease("tiny") as leased:
@@ -176,7 +172,7 @@ def test_requests_choose_a_model(two: Settings, encoder: Encoder, static_encoder
 
 
 def test_no_request_is_dropped_or_mixed_up_during_reloads(
-    two: Settings, both: Store, head_directory: Path, backbone: Path
+    two: Settings, both: Store, head: Head, backbone: Path
 ) -> None:
     """Concurrent requests to two models while one is replaced: each answer fits its fingerprint."""
     app = create_app(two.model_copy(update={"cache_bytes": 0}))
@@ -199,7 +195,7 @@ def test_no_request_is_dropped_or_mixed_up_during_reloads(
         for thread in threads:
             thread.start()
         try:
-            replace_tiny(both, head_directory, backbone)
+            replace_tiny(both, head, backbone)
             client.portal.call(models.reload)  # type: ignore[union-attr]
             new = models.get("tiny").manifest.fingerprint
             seen = len(answers)
