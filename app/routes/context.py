@@ -20,7 +20,6 @@ from lattemix.arguments import as_explain_truncate, as_truncate
 from lattemix.encoder import Encoding, TokenEncoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.settings import Truncate
-from model_store import LatteMixError
 
 T = TypeVar("T")
 FieldName = Callable[[int], str]  # the name of the i-th text in the request body
@@ -79,10 +78,7 @@ class RequestContext:
         self, field: str, texts: Sequence[str], name: FieldName, options: Truncation
     ) -> list[TokenEncoding]:
         """Encode every token of the texts; else like `encode`."""
-        try:
-            truncate = as_explain_truncate(options.truncate, self.settings.truncate)
-        except LatteMixError as error:
-            raise ApiError("Validation", str(error)) from error
+        truncate = as_explain_truncate(options.truncate, self.settings.truncate)
         return await self._encode(self.model.engine.encode_tokens, field, texts, name, truncate)
 
     async def _encode(

@@ -2,11 +2,26 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictBool
+from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema
 
-from app.schemas.common import METRIC, ModelChoice, Text, Truncation, number
+from app.schemas.common import METRIC, ModelChoice, Text, TruncateOption, Truncation, number
 from lattemix.responses import Two
 from model_store import Metric
+
+
+def _one_window(value: object) -> object:
+    if value == "window":
+        raise ValueError(
+            'an explanation needs all tokens in one window; choose "right", "left" or "error"'
+        )
+    return value
+
+
+_ONE_WINDOW = [
+    {"type": "string", "enum": ["error", "right", "left"]},
+    {"type": "boolean"},
+    {"type": "null"},
+]
 
 
 class ExplainRequest(ModelChoice, Truncation):
@@ -16,6 +31,16 @@ class ExplainRequest(ModelChoice, Truncation):
         description="Two sentences.", examples=[["A man is eating.", "Someone is having lunch."]]
     )
     metric: Metric | None = Field(None, description=METRIC)
+    truncate: Annotated[
+        TruncateOption | None,
+        BeforeValidator(_one_window),
+        WithJsonSchema({"anyOf": _ONE_WINDOW}),
+    ] = Field(
+        None,
+        description="How to handle a text over the model's maximum length: `right` and `left` "
+        "remove tokens from that side, `error` or `false` rejects the request with 413. Default: "
+        "the server's `LATTEMIX_TRUNCATE`, but `right` if that is `window`.",
+    )
     latents: Annotated[int, BeforeValidator(number)] = Field(
         5,
         ge=0,

@@ -14,7 +14,8 @@ from app.run import Server
 from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.errors import InferenceError
-from lattemix.tokenization import Side, Tokens
+from lattemix.settings import Truncate
+from lattemix.tokenization import Tokens
 from model_store import Artifact
 from tests.app.conftest import PATIENCE, failure, serve_in_thread
 from tests.app.engine.conftest import Batch, Gated, held, run, trace, until
@@ -110,8 +111,8 @@ def poison(encoder: Encoder, invalid: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Give one text a token id outside of the vocabulary."""
     tokenize = encoder.tokenize
 
-    def tokenize_poisoned(texts: Sequence[str], side: Side) -> list[Tokens]:
-        tokens = tokenize(texts, side)
+    def tokenize_poisoned(texts: Sequence[str], truncate: Truncate) -> list[Tokens]:
+        tokens = tokenize(texts, truncate)
         for i, text in enumerate(texts):
             if text == invalid:
                 tokens[i].ids[-1] = 10**6
