@@ -10,10 +10,11 @@ from lattemix.tokenization import Tokenizer
 
 log = logging.getLogger("lattemix")
 
-_REMEDY = (
-    "send texts. LangChain's OpenAIEmbeddings does so with check_embedding_ctx_length=False; "
-    "for its default, install lattemix[tiktoken] on the server"
-)
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # UTF-8 bytes that do not begin a character
+
+# Tokens at both ends of a chunk of a longer text whose ids may differ: the text was cut between
+# them, perhaps inside a character.
+_EDGE = 8
 
 
 def texts_of(rows: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
@@ -21,7 +22,7 @@ def texts_of(rows: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
 
     The ids are the model's own, special tokens included, or those of OpenAI's cl100k_base, which
     LangChain sends. Other vocabularies have the same ids for other words: a text is accepted only
-    if it gives the same ids again.
+    if it gives the same ids again, apart from the ends of a chunk.
     """
     return [_text(index, ids, tokenizer) for index, ids in enumerate(rows)]
 
@@ -31,10 +32,13 @@ def _text(index: int, ids: list[int], tokenizer: Tokenizer) -> str:
     if text is None:
         text = _cl100k_text(ids)
     if text is None:
+        others = "" if _cl100k() is None else ", nor OpenAI's cl100k_base"
+        hint = "; for its default, install lattemix[tiktoken] on the server" if not others else ""
         raise ApiError(
             "Validation",
-            f"input[{index}]: these token ids are not the model's, special tokens included: "
-            f"{_REMEDY}.",
+            f"input[{index}]: these token ids are not the model's, special tokens included{others}: "
+            "send texts. LangChain's OpenAIEmbeddings does so with "
+            f"check_embedding_ctx_length=False{hint}.",
             field="input",
         )
     return text
@@ -45,10 +49,22 @@ def _cl100k_text(ids: list[int]) -> str | None:
     if encoding is None:
         return None
     try:
-        text: str = encoding.decode(ids, errors="strict")
-    except (KeyError, OverflowError, UnicodeDecodeError):
+        content: bytes = encoding.decode_bytes(ids)
+    except (KeyError, OverflowError):
         return None
-    return text if encoding.encode(text, disallowed_special=()) == ids else None
+    # LangChain cuts long texts between tokens: the first and last character may be incomplete.
+    text = content.lstrip(_CONTINUATIONS).decode("utf-8", "ignore")
+    if len(content) - len(text.encode()) > 2 * 3:
+        return None
+    return text if _equal_inside(encoding.encode(text, disallowed_special=()), ids) else None
+
+
+def _equal_inside(found: list[int], ids: list[int]) -> bool:
+    """Whether two lists of ids are equal, apart from the ends of long ones."""
+    middle = ids[_EDGE:-_EDGE]
+    return found == ids or (
+        bool(middle) and any(found[at : at + len(middle)] == middle for at in range(2 * _EDGE + 1))
+    )
 
 
 @cache

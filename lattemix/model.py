@@ -167,8 +167,6 @@ class Model:
     ) -> NDArray[Any]:
         """Return unit vectors [N, D] of texts, or [D] of a single text, for a vector database.
 
-        Unlike other methods, it rejects texts longer than the maximum length by default.
-
         Dot products of vectors of full length are the metric; `js` and `l2` are not dot products
         and get the vectors of `bhattacharyya`.
 

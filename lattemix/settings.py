@@ -15,7 +15,7 @@ Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 Truncate = Literal["error", "right", "left", "window"]
 
 PREFIX = "LATTEMIX_"
-MAX_WINDOWS = 32
+MAX_WINDOWS = 64
 
 
 class ModelSettings(BaseSettings):

@@ -93,9 +93,11 @@ class RequestContext:
         try:
             return await encode(texts, self.trace, truncate)
         except EmptyTextError as error:
-            raise ApiError("Empty", f"{name(error.index)} {error.reason}.") from error
+            message = f"{name(error.index)} {error.reason}."
+            raise ApiError("Empty", message, field=field) from error
         except TooLongError as error:
-            raise ApiError("TooLarge", f"{name(error.index)} {error.reason}.") from error
+            message = f"{name(error.index)} {error.reason}."
+            raise ApiError("TooLarge", message, field=field) from error
 
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
         """Run a job inline if it is small, else in a thread.

@@ -12,11 +12,11 @@ from app.routes.route import ModelRoute
 from app.routes.serialize import document_model_responses, json_response
 from app.routes.vectors import usage
 from app.schemas.rerank import (
+    AnyRerankRequest,
     RerankRequest,
     RerankResponse,
     ScoreRequest,
     ScoreResponse,
-    TeiRerankRequest,
     TeiRerankResult,
 )
 from lattemix.similarity import matrix, similarity
@@ -27,11 +27,16 @@ router = APIRouter(tags=["rerank"], route_class=ModelRoute)
 @router.post(
     "/rerank",
     summary="Texts ordered by similarity to a query, for text-embeddings-inference clients",
-    response_model=list[TeiRerankResult],
+    response_model=list[TeiRerankResult] | RerankResponse,
     responses=document_model_responses(),
 )
-async def tei_rerank(body: TeiRerankRequest, context: Context) -> Response:
-    """Like `/rank`, with the request and response of text-embeddings-inference."""
+async def any_rerank(body: AnyRerankRequest, context: Context) -> Response:
+    """Like `/rank`, with the request and response of text-embeddings-inference.
+
+    With `documents` instead of `texts`, like `/v1/rerank`.
+    """
+    if isinstance(body, RerankRequest):
+        return await rerank(body, context)
     _, _, scores = await compare(context, body, body.query, "texts", body.texts)
     found = results(scores, body.texts if body.return_text else None)
     return json_response(found[: body.top_n or None])

@@ -16,7 +16,7 @@ from pydantic import (
 from lattemix.settings import Truncate
 
 # Tags of alternative bodies or fields, in error locations; no field has such a name.
-TAGS = {"(pairs)", "(source)", "(texts)", "(token ids)"}
+TAGS = {"(pairs)", "(source)", "(texts)", "(token ids)", "(documents)"}
 LONE_SURROGATE = "holds a lone surrogate, which is not valid Unicode"
 
 

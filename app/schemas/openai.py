@@ -44,9 +44,21 @@ Input = Annotated[
 ]
 
 
+def _no_messages(value: object) -> object:
+    if value is not None:
+        raise ValueError(
+            "chat templates are not supported: send input (mteb: use_chat_template=False)"
+        )
+    return value
+
+
 class EmbeddingsRequest(VectorOptions, Truncation, CompatibleRequest):
     """The body of OpenAI's embeddings endpoint."""
 
+    # Before `input`, so that it is the first error of a body without one.
+    messages: Annotated[None, BeforeValidator(_no_messages)] = Field(
+        None, description="Not supported: send `input`."
+    )
     input: Input = Field(
         description="A text, or a list of texts; or token ids, if their text can be recovered "
         "exactly.",

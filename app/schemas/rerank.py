@@ -6,10 +6,12 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
+    Discriminator,
     FailFast,
     Field,
     JsonValue,
     StrictBool,
+    Tag,
 )
 
 from app.schemas.common import (
@@ -83,6 +85,16 @@ class RerankRequest(Truncation, CompatibleRequest):
         None, description="Whether to return the documents. Default: false."
     )
     metric: Metric | None = Field(None, description=METRIC)
+
+
+def _tag(body: Any) -> str:
+    return "(documents)" if isinstance(body, dict) and "documents" in body else "(texts)"
+
+
+AnyRerankRequest = Annotated[
+    Annotated[TeiRerankRequest, Tag("(texts)")] | Annotated[RerankRequest, Tag("(documents)")],
+    Discriminator(_tag),
+]
 
 
 class ScoreRequest(Truncation, CompatibleRequest):

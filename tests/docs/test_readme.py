@@ -1,4 +1,4 @@
-"""Every code block of the README and docs/service.md, run as a reader would, with its output."""
+"""Every code block of the README, docs/service.md and docs/clients.md, run as a reader would, with its output."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKE = [block for block in read_blocks("README.md") if block.code.startswith("make ")]
 RUN = [
     block
-    for block in read_blocks("README.md") + read_blocks("docs/service.md")
+    for block in read_blocks("README.md")
+    + read_blocks("docs/service.md")
+    + read_blocks("docs/clients.md")
     if block not in MAKE
 ]
 

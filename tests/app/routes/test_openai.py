@@ -157,6 +157,7 @@ def test_openai_response_format(client: TestClient, encoder: Encoder) -> None:
         ({"input": [[1]] * 9}, (413, "TooLarge"), "input holds 9 sentences"),
         ({"input": "a", "dimensions": 8}, (422, "Validation"), "multiple of 5 from 5 to 20, not 8"),
         ({"input": "a", "dimensions": 0}, (422, "Validation"), "dimensions: Input should be"),
+        ({"messages": [[]]}, (422, "Validation"), "messages: chat templates are not supported"),
         ({"input": "a", "model": "x"}, (404, "NotFound"), "no model 'x' here: choose tiny"),
         (
             {"input": "a", "dtype": "int8", "encoding_format": "base64"},

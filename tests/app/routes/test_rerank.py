@@ -30,6 +30,13 @@ def test_rerank_orders_documents_like_rank(
     assert body["usage"]["total_tokens"] == sum(encoder.encode([QUERY, *TEXTS]).tokens)
 
 
+def test_rerank_without_a_version_takes_both_bodies(client: TestClient) -> None:
+    body = client.post("/rerank", json={"query": QUERY, "documents": TEXTS}).json()
+    assert [(row["index"], row["relevance_score"]) for row in body["results"]] == ranked(client)
+    rows = client.post("/rerank", json={"query": QUERY, "texts": TEXTS}).json()
+    assert [(row["index"], row["score"]) for row in rows] == ranked(client)
+
+
 @pytest.mark.parametrize(("top_n", "count"), [(1, 1), (2, 2), (9, 3), (0, 3), (None, 3)])
 def test_rerank_returns_the_first_documents(
     client: TestClient, top_n: int | None, count: int
