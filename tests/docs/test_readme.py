@@ -1,4 +1,4 @@
-"""Every code block of the README, docs/service.md and docs/clients.md, run as a reader would, with its output."""
+"""Every code block of the README and two pages, run as a reader would, with its output."""
 
 import re
 from pathlib import Path
