@@ -13,12 +13,12 @@ BACKBONE = "all-MiniLM-L6-v2"
 
 def embed(inputs: Sequence[str]) -> bytes:
     """A request for mixtures in numpy's format."""
-    return post("/embed", {"inputs": list(inputs)}, accept="application/x-npy")
+    return post("/embed", {"inputs": list(inputs), "format": "dense"}, accept="application/x-npy")
 
 
 def embed_json(inputs: Sequence[str]) -> bytes:
     """A request for mixtures in JSON."""
-    return post("/embed", {"inputs": list(inputs)})
+    return post("/embed", {"inputs": list(inputs), "format": "dense"})
 
 
 def similarity(pairs: Sequence[Sequence[str]]) -> bytes:

@@ -94,7 +94,14 @@ def test_words_are_not_cached_if_an_added_token_has_a_space(
 def test_parses_long_texts_without_the_gil(artifact: Artifact) -> None:
     parsed = gil_checked(artifact).parse(LONG, "left")
     assert len(parsed.spans) == len(parsed.tokens.ids) == 16
-    assert parsed.spans[-2] == ("park", len(LONG) - 5, len(LONG) - 1, 2999, False)
+    assert parsed.spans[-2] == (
+        "park",
+        len(LONG) - 5,
+        len(LONG) - 1,
+        2999,
+        False,
+        parsed.tokens.ids[-2],
+    )
 
 
 def test_rejects_invalid_tokenizer_file(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_static_models_have_no_windows(artifact: Artifact) -> None:
 @pytest.mark.parametrize("truncate", ["error", "right", "left", "window"])
 def test_text_within_the_limit_is_unchanged(encoder: Encoder, truncate: Truncate) -> None:
     text = "dog " * 14
-    expected = encoder.run([Tokens(encoder._tokenizer.ids([text])[0], 16)])
+    expected = encoder.run([Tokens(encoder.tokenizer.ids([text])[0], 16)])
     encoding = encoder.encode([text], truncate)
     np.testing.assert_array_equal(encoding.mixtures, expected)
     assert (encoding.tokens, encoding.truncated) == ([16], [False])
@@ -84,7 +84,7 @@ def test_text_within_the_limit_is_unchanged(encoder: Encoder, truncate: Truncate
 
 def test_mixture_is_the_average_of_the_windows(encoder: Encoder) -> None:
     encoding = encoder.encode(["a dog", LONG, "a man", LONG])
-    ids = encoder._tokenizer.ids([LONG])[0]
+    ids = encoder.tokenizer.ids([LONG])[0]
     content = ids[1:-1]
     starts = [*range(0, len(content) - 14, STEP), len(content) - 14]
     parts = [
@@ -101,7 +101,7 @@ def test_mixture_is_the_average_of_the_windows(encoder: Encoder) -> None:
 
 def test_windows_count_by_their_token_weights(artifact: Artifact) -> None:
     encoder = Encoder(artifact, provider="cpu")
-    vocabulary = encoder._tokenizer.vocabulary_size
+    vocabulary = encoder.tokenizer.vocabulary_size
     encoder._weights = np.linspace(0.1, 3, vocabulary, dtype=np.float32)
     (text,) = encoder.tokenize([LONG])
     found = encoder.windows(text)
@@ -113,8 +113,8 @@ def test_windows_count_by_their_token_weights(artifact: Artifact) -> None:
 
 def test_windows_without_weight_are_left_out(artifact: Artifact) -> None:
     encoder = Encoder(artifact, provider="cpu")
-    dog = encoder._tokenizer.ids(["dog"])[0][1]
-    encoder._weights = np.zeros(encoder._tokenizer.vocabulary_size, np.float32)
+    dog = encoder.tokenizer.ids(["dog"])[0][1]
+    encoder._weights = np.zeros(encoder.tokenizer.vocabulary_size, np.float32)
     encoder._weights[dog] = 1
     (mixture,) = encoder.encode(["dog " + "man " * 40]).mixtures
     first = encoder.encode(["dog " + "man " * 13]).mixtures[0]
@@ -196,7 +196,7 @@ def test_rejects_unknown_truncate_options(model: Model) -> None:
 
 def test_explanations_truncate_instead_of_windows(model: Model) -> None:
     explained = model.explain("a dog", LONG)
-    assert explained.b.truncated
+    assert explained.truncated[1]
     assert explained.b == model.explain("a dog", LONG, truncate="right").b
     assert explained.b != model.explain("a dog", LONG, truncate="left").b
     with pytest.raises(LatteMixError, match="an explanation needs all tokens in one window"):

@@ -36,7 +36,7 @@ def test_rejects_a_body_that_arrives_too_slowly(open_settings: Settings) -> None
                 continue
         assert response.startswith(b"HTTP/1.1 408 ")
         assert b"The body did not arrive within the 0.5 seconds" in response
-        eventually(lambda: not server._engine._requests)
+        eventually(lambda: not server._host.requests)
 
 
 @contextmanager
@@ -58,12 +58,12 @@ def test_closes_the_connection_of_a_client_that_never_reads(
     """Otherwise it would hold its response in memory for ever."""
     monkeypatch.setattr("app.run._USER_TIMEOUT_SECONDS", TIMEOUT)
     with large_response(open_settings, monkeypatch) as (server, _):
-        engine = server._engine
-        eventually(lambda: engine._requests == engine._sentences == 1)
+        engine = server._models.default.engine
+        eventually(lambda: engine.host.requests == engine.host._sentences == 1)
         time.sleep(TIMEOUT / 2)
-        assert engine._requests == engine._sentences == 1  # metric_values until it is sent
-        eventually(lambda: not engine._requests)
-        assert engine._sentences == 0
+        assert engine.host.requests == engine.host._sentences == 1  # metric_values until it is sent
+        eventually(lambda: not engine.host.requests)
+        assert engine.host._sentences == 0
 
 
 def test_slow_reader_gets_the_complete_response(
@@ -94,7 +94,7 @@ def test_serves_requests_beside_many_idle_connections(open_settings: Settings) -
 def test_disconnected_clients_leave_nothing_behind(open_settings: Settings, when: str) -> None:
     started, release = threading.Event(), threading.Event()
     with serve_in_thread(open_settings.model_copy(update={"threads": 1})) as (server, url):
-        engine = server._engine
+        engine = server._models.default.engine
         run = engine.encoder.run
 
         def run_later(batch: Sequence[Tokens], alone: bool) -> NDArray[np.float32]:
@@ -110,11 +110,11 @@ def test_disconnected_clients_leave_nothing_behind(open_settings: Settings, when
             if when == "queued":  # all but the first
                 assert started.wait(PATIENCE)
         requests = 0 if when == "headers" else len(clients)
-        eventually(lambda: engine._requests == requests)
+        eventually(lambda: engine.host.requests == requests)
         eventually(lambda: bool(engine.queue.sentences) == (when == "queued"))
         for client in clients:
             client.close()
-        eventually(lambda: not engine._requests)
+        eventually(lambda: not engine.host.requests)
         release.set()
         post_similarity(url)
         eventually(lambda: not engine.batcher.in_flight)

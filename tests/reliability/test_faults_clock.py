@@ -39,4 +39,4 @@ def test_timeouts_do_not_use_the_time_of_day(open_settings: Settings) -> None:
         assert values.total("lattemix_requests_total", "POST", "200") == 40
         seconds = sum(v for (name, *_), v in values.items() if name.endswith("_seconds_sum"))
         assert 0 < seconds < 40 * PATIENCE
-        assert server._engine._requests == 0
+        assert server._host.requests == 0

@@ -27,7 +27,7 @@ def test_out_of_memory_in_a_batch_fails_only_that_request(
         raise error
 
     with serve_in_thread(open_settings) as (server, url):
-        encoder = server._engine.encoder
+        encoder = server._models.default.engine.encoder
         with monkeypatch.context() as context:
             for session in {encoder._session, encoder._wide}:
                 context.setattr(session, "run", fail)
@@ -56,7 +56,9 @@ def test_failing_tokenizer_fails_only_that_request(
     with serve_in_thread(open_settings) as (server, url):
         with monkeypatch.context() as context:
             rust = SimpleNamespace(encode=fail, encode_batch_fast=fail)
-            context.setattr(server._engine.encoder._tokenizer._words, "_tokenizer", rust)
+            context.setattr(
+                server._models.default.engine.encoder.tokenizer._words, "_tokenizer", rust
+            )
             text = " ".join(f"dog{i}" for i in range(words))  # words that are not cached
             response = httpx.post(f"{url}/embed", json={"inputs": text}, timeout=PATIENCE)
             assert response.status_code == status
@@ -65,8 +67,8 @@ def test_failing_tokenizer_fails_only_that_request(
                 assert "The tokenizer failed: PanicError" in caplog.text
                 assert "dog" not in caplog.text
         post_similarity(url)
-        engine = server._engine
-        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
+        engine = server._models.default.engine
+        assert (engine.host.requests, engine.host._sentences, engine._characters) == (0, 0, 0)
         assert metric_values(url).total("lattemix_requests_total", "/embed", str(status)) == 1
 
 

@@ -139,16 +139,16 @@ def test_onnx_runtime_error_fails_only_the_invalid_request(
         first = await blocked_request(server, url, release)
         async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
             requests = [
-                asyncio.create_task(client.post("/embed", json={"inputs": text}))
+                asyncio.create_task(client.post("/embed", json={"inputs": text, "format": "dense"}))
                 for text in (invalid, valid)
             ]
-            await until(lambda: server._engine.queue.sentences == 2)
+            await until(lambda: server._models.default.engine.queue.sentences == 2)
             release.set()
             return [await first, *[await request for request in requests]]
 
     # One batch at a time, so that the two are queued until they share one.
     with serve_in_thread(open_settings.model_copy(update={"threads": 1})) as (server, url):
-        encoder = server._engine.encoder
+        encoder = server._models.default.engine.encoder
         poison(encoder, invalid, monkeypatch)
         compute = encoder.run
 

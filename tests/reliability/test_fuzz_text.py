@@ -152,7 +152,7 @@ def test_slices_keep_the_order_of_texts(batch: list[str], limit: int) -> None:
 
 def non_empty(encoder: Encoder, batch: list[str]) -> list[str]:
     """Return the texts with tokens, after checking that the model rejects exactly the others."""
-    texts = [text for text in batch if not encoder._tokenizer([text])[0].empty]
+    texts = [text for text in batch if not encoder.tokenizer([text])[0].empty]
     if len(texts) < len(batch):
         with pytest.raises(EmptyTextError) as caught:
             encoder.encode(batch)

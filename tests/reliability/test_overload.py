@@ -63,7 +63,7 @@ def test_rejects_with_504_when_scoring_takes_too_long(
         for _ in range(6):  # more than there are threads
             response = httpx.post(f"{url}/rerank", json=body, timeout=PATIENCE)
             assert failure(response)[:2] == (504, "Timeout")
-        assert (server._engine._requests, server._engine._sentences) == (0, 0)
+        assert (server._host.requests, server._host._sentences) == (0, 0)
         post_similarity(url)
         release.set()
 
@@ -85,13 +85,13 @@ def test_rejects_with_429_above_the_limit_and_serves_the_rest(
         responses = asyncio.run(send_all(url, requests))
         post_similarity(url)
         values = metric_values(url)
-        engine = server._engine
-        assert (engine._requests, engine._sentences, engine._characters) == (0, 0, 0)
+        engine = server._models.default.engine
+        assert (engine.host.requests, engine.host._sentences, engine._characters) == (0, 0, 0)
     rejected = [response for response in responses if response.status_code == 429]
     assert len(requests) > len(rejected) > len(requests) / 4
     for response in rejected:
         assert 1 <= int(response.headers["retry-after"]) <= 60
-        assert f"LATTEMIX_{setting.upper()} is {limit:,}" in response.json()["error"]
+        assert f"LATTEMIX_{setting.upper()} is {limit:,}" in response.text
     for request, response, content in zip(requests, responses, expected, strict=True):
         assert response.status_code in (200, 429), response.text
         assert response.status_code == 429 or same(request.content(response), content)

@@ -25,7 +25,7 @@ REQUESTS = [
     ("/similarity", {"pairs": [[WORD, "a dog"]]}),
     ("/similarity", {"pairs": [[WORD]]}),
     ("/explain", {"pair": [WORD, f"the {WORD}"]}),
-    ("/rank", {"query": WORD, "candidates": [f"some {WORD}", "a dog"]}),
+    ("/rank", {"query": WORD, "texts": [f"some {WORD}", "a dog"]}),
     ("/rerank", {"query": WORD, "texts": [WORD]}),
     ("/matrix", {"inputs": [WORD, f"no {WORD}"]}),
     ("/v1/embeddings", {"input": WORD, "model": WORD}),

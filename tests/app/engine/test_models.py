@@ -1,6 +1,5 @@
 """Several models in one server: choice, shared limits, reload."""
 
-import asyncio
 import shutil
 import threading
 from collections.abc import Iterator
@@ -16,11 +15,13 @@ from app.observe import Metrics, Trace
 from app.server import create_app
 from app.settings import Settings
 from lattemix.build.assemble import assemble
+from lattemix.build.backbones import Checkpoint
 from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from model_store import LatteMixError, Store
-from tests.app.conftest import failure
+from tests.app.conftest import eventually, failure
 from tests.app.engine.conftest import run, trace, until
+from tests.tiny import token_vectors
 
 TEXTS = ["a man is eating", "the sea was calm"]
 
@@ -47,9 +48,10 @@ def models(two: Settings) -> Iterator[Models]:
 def replace_tiny(store: Store, head: Head, backbone: Path) -> None:
     """Publish `tiny` again with other probabilities."""
     directory = store.root.parent / "head"
-    sharper = head.spec.model_copy(update={"temperature": head.spec.temperature / 2, "probes": ()})
-    tensors = {name: values for name, values in head.tensors.items() if name != "probes"}
-    Head(sharper, tensors).save(directory)
+    spec = head.spec.model_copy(update={"temperature": head.spec.temperature / 2})
+    vectors = token_vectors(Checkpoint.read(backbone), spec.probes)
+    probes = Head(spec, head.tensors).mixtures(vectors)
+    Head(spec, {**head.tensors, "probes": probes}).save(directory)
     assemble(directory, store, "tiny", str(backbone))
 
 
@@ -199,7 +201,7 @@ def test_no_request_is_dropped_or_mixed_up_during_reloads(
             client.portal.call(models.reload)  # type: ignore[union-attr]
             new = models.get("tiny").manifest.fingerprint
             seen = len(answers)
-            asyncio.run(_wait(lambda: len(answers) > seen + 30))
+            eventually(lambda: len(answers) > seen + 30)
         finally:
             stop.set()
             for thread in threads:
@@ -213,7 +215,3 @@ def test_no_request_is_dropped_or_mixed_up_during_reloads(
     for _, fingerprint, mixtures in answers:
         first = expected.setdefault(fingerprint, np.array(mixtures))
         np.testing.assert_allclose(mixtures, first, atol=1e-5)
-
-
-async def _wait(condition: object) -> None:
-    await until(condition)  # type: ignore[arg-type]
