@@ -36,8 +36,8 @@ def _text(index: int, ids: list[int], tokenizer: Tokenizer) -> str:
         hint = "; for its default, install lattemix[tiktoken] on the server" if not others else ""
         raise ApiError(
             "Validation",
-            f"input[{index}]: these token ids are not the model's, special tokens included{others}: "
-            "send texts. LangChain's OpenAIEmbeddings does so with "
+            f"input[{index}]: these token ids are not the model's, special tokens included{others}"
+            ": send texts. LangChain's OpenAIEmbeddings does so with "
             f"check_embedding_ctx_length=False{hint}.",
             field="input",
         )
