@@ -193,8 +193,10 @@ def test_autoscalers_exclude_each_other_and_scale_the_deployment() -> None:
 def test_keda_query_uses_exposed_metrics() -> None:
     queries = list(values(read("components/keda/scaledobject.yaml"), "query"))
     metrics = set(re.findall(r"lattemix_\w+", " ".join(queries)))
+    exposed = Metrics()
+    exposed.of_model("default")
     assert metrics
-    assert metrics <= set(re.findall(r"^lattemix_\w+", Metrics().render().decode(), re.MULTILINE))
+    assert metrics <= set(re.findall(r"^lattemix_\w+", exposed.render().decode(), re.MULTILINE))
 
 
 def trigger() -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import promql_parser
@@ -35,10 +36,13 @@ VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"][
 
 def exposed() -> dict[str, set[str]]:
     """Labels of every sample that the service exposes after a request."""
-    metrics, trace = Metrics(), Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend")
+    metrics = Metrics()
+    trace = Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend", model="tiny")
     metrics.observe_request("/embed", "POST", 424, 0.3, trace)
-    metrics.observe_batch(1, 2, 2, 0.1)
-    metrics.set_info("tiny", "fp32", "cpu", "1.2.3")
+    metrics.of_model("tiny").observe_batch(1, 2, 2, 0.1)
+    metrics.of_model("tiny").observe_failures("error", 1)
+    manifest = SimpleNamespace(fingerprint="3f9a61c0b2d4", precision="fp32")
+    metrics.set_info("tiny", manifest, "cpu")  # type: ignore[arg-type]
     families = text_string_to_metric_families(metrics.render().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
 
@@ -151,8 +155,9 @@ def test_panels_show_only_our_replicas_with_every_kind_of_discovery(
     a, b = (re.sub("(.+)", labels, name) for name in "ab")
     other = 'job="kubernetes-pods",instance="other"'
     series = {
-        f"lattemix_info{{{a}}}": "1x80",
-        f"lattemix_info{{{b}}}": "1x39 stale",
+        f'lattemix_info{{{a},model="default"}}': "1x80",
+        f'lattemix_info{{{a},model="fast"}}': "1x80",
+        f'lattemix_info{{{b},model="default"}}': "1x39 stale",
         f"process_resident_memory_bytes{{{a}}}": "300x80",
         f"process_resident_memory_bytes{{{other}}}": "900x80",
         f"process_start_time_seconds{{{a}}}": "60x80",
@@ -163,10 +168,12 @@ def test_panels_show_only_our_replicas_with_every_kind_of_discovery(
     expected = {
         replicas: ("{}", 1),
         memory: ('{instance="a"}', 300),
-        f"sum by (instance) ({table})": ('{instance="a"}', 15 * 60 - 60),
+        f"max by (instance) ({table})": ('{instance="a"}', 15 * 60 - 60),
+        f"count by (instance) ({table})": ('{instance="a"}', 2),  # a row per model
     }
     for query, sample in expected.items():
-        evaluate(query.replace("$instance", ".*"), series, [sample], tmp_path)
+        query = query.replace("$instance", ".*").replace("$model", ".*")
+        evaluate(query, series, [sample], tmp_path)
 
 
 @pytest.mark.parametrize("query", queries().values(), ids=queries())
