@@ -94,7 +94,7 @@ def test_matrix_describes_the_selected_pair(open_page, url: str) -> None:
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
         details = page.locator("#matrix + .details").inner_text()
-        score = httpx.post(f"{url}/rank", json={"query": LINES[0], "candidates": LINES[1:2]}).json()
+        score = httpx.post(f"{url}/rank", json={"query": LINES[0], "texts": LINES[1:2]}).json()
         assert details.endswith(f"“{LINES[0]}” and “{LINES[1]}”")
         assert float(details.partition(":")[0]) == pytest.approx(
             score["results"][0]["score"], abs=6e-4
