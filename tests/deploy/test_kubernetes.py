@@ -193,10 +193,10 @@ def test_autoscalers_exclude_each_other_and_scale_the_deployment() -> None:
 def test_keda_query_uses_exposed_metrics() -> None:
     queries = list(values(read("components/keda/scaledobject.yaml"), "query"))
     metrics = set(re.findall(r"lattemix_\w+", " ".join(queries)))
-    exposed = Metrics()
-    exposed.of_model("default")
     assert metrics
-    assert metrics <= set(re.findall(r"^lattemix_\w+", exposed.render().decode(), re.MULTILINE))
+    service = Metrics()
+    service.of_model("tiny")
+    assert metrics <= set(re.findall(r"^lattemix_\w+", service.render().decode(), re.MULTILINE))
 
 
 def trigger() -> dict[str, str]:
@@ -211,6 +211,15 @@ def load(batches: float, tokens: int, seconds: float, queue: float) -> dict[str,
         "lattemix_queue_tokens": f"{queue}x80",
         "lattemix_batch_tokens_sum": f"0+{batches * tokens * interval}x80",
         "lattemix_batch_seconds_sum": f"0+{batches * seconds * interval}x80",
+    }
+
+
+def of_pods(model: str, series: dict[str, str]) -> dict[str, str]:
+    """The series of a model that two pods serve."""
+    return {
+        f'{metric}{{pod="{pod}",model="{model}"}}': values
+        for metric, values in series.items()
+        for pod in "ab"
     }
 
 
@@ -233,9 +242,15 @@ def test_keda_adds_pods_only_under_overload(
     name: str, case: tuple[dict[str, str], float, int], tmp_path: Path
 ) -> None:
     series, queued, parallel = case
-    pods = {f'{metric}{{pod="{pod}"}}': s for metric, s in series.items() for pod in "ab"}
-    evaluate(trigger()["query"], pods, [("{}", 2 * queued)], tmp_path)
+    evaluate(trigger()["query"], of_pods("tiny", series), [("{}", 2 * queued)], tmp_path)
     assert (queued > float(trigger()["threshold"]) * parallel) == name.startswith("overloaded")
+
+
+def test_keda_adds_up_the_seconds_of_models_of_different_speed(tmp_path: Path) -> None:
+    slow = load(10, 16_384, 0.1, 65_536)  # 0.4 s of work
+    fast = load(100, 16_384, 0.001, 1_638_400)  # 0.1 s
+    series = of_pods("slow", slow) | of_pods("fast", fast) | of_pods("idle", load(0, 0, 0, 0))
+    evaluate(trigger()["query"], series, [("{}", 2 * (0.4 + 0.1))], tmp_path)
 
 
 def test_keda_changes_nothing_without_measurements(tmp_path: Path) -> None:

@@ -3,19 +3,30 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from promql_parser import AggregateExpr, BinaryExpr, Expr, VectorSelector
 
 from app.errors import ERRORS
 from app.observe import Metrics, Trace
-from app.routes import embed, rank, similarity, status
+from app.routes import (
+    embed,
+    explain,
+    openai,
+    playground,
+    rank,
+    rerank,
+    similarity,
+    status,
+    tei,
+)
 from app.settings import Settings
+from model_store import Manifest
 from tests.deploy.conftest import evaluate, run_promtool
 
 MONITORING = Path(__file__).parents[2] / "deploy/monitoring"
@@ -32,22 +43,24 @@ ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 DASHBOARD = json.loads(text("grafana/lattemix.json"))
 PANELS = {panel["id"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+MODELS = ("default", "fast")
 
 
-def exposed() -> dict[str, set[str]]:
-    """Labels of every sample that the service exposes after a request."""
+def exposed_samples() -> list[Sample]:
+    """All samples that a server with two models exposes after a failed request to each."""
     metrics = Metrics()
-    trace = Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend", model="tiny")
-    metrics.observe_request("/embed", "POST", 424, 0.3, trace)
-    metrics.of_model("tiny").observe_batch(1, 2, 2, 0.1)
-    metrics.of_model("tiny").observe_failures("error", 1)
-    manifest = SimpleNamespace(fingerprint="3f9a61c0b2d4", precision="fp32")
-    metrics.set_info("tiny", manifest, "cpu")  # type: ignore[arg-type]
+    manifest = Manifest.model_construct(precision="fp32", files={})  # the fields that labels need
+    for model in MODELS:
+        trace = Trace("id", 0.1, 0.1, 0.1, sentences=1, error_type="Backend", model=model)
+        metrics.observe_request("/embed", "POST", 424, 0.3, trace)
+        metrics.of_model(model).observe_batch(1, 2, 2, 0.1)
+        metrics.of_model(model).observe_failures("error", 1)
+        metrics.set_info(model, manifest, "cpu")
     families = text_string_to_metric_families(metrics.render().decode())
-    return {sample.name: set(sample.labels) for family in families for sample in family.samples}
+    return [sample for family in families for sample in family.samples]
 
 
-OURS = exposed()
+OURS = {sample.name: set(sample.labels) for sample in exposed_samples()}
 # Targets discovered by annotation have the labels of their pods.
 POD_LABELS = {
     re.sub(r"\W", "_", name): value
@@ -58,7 +71,13 @@ POD_LABELS = {
 PROMETHEUS_OWN = {"up": set(POD_LABELS), "ALERTS": {"alertname", "alertstate", "severity"}}
 TARGET_LABELS = {"job", "instance", "namespace", "pod"}  # the last two in Kubernetes only
 LABELS = {name: labels | TARGET_LABELS for name, labels in (OURS | PROMETHEUS_OWN).items()}
-ROUTERS = (embed.router, rank.router, similarity.router, status.router, status.probes)
+ROUTERS = (
+    *(
+        routes.router
+        for routes in (embed, explain, openai, playground, rank, rerank, similarity, status, tei)
+    ),
+    *(explain.latent_router, openai.models_router, status.probes),
+)
 VALUES = {
     "path": {route.path for router in ROUTERS for route in router.routes} | {"other"},
     "method": {"GET", "POST"},
@@ -87,9 +106,13 @@ def queries() -> dict[str, str]:
     return by_location
 
 
+def substitute(query: str) -> str:
+    """Set every Grafana variable of a query to `All`."""
+    return re.sub(r"\$\w+", ".*", query.replace("[$__rate_interval]", "[1m]"))
+
+
 def parse(query: str) -> Expr:
-    """Parse a query with every Grafana variable set to `All`."""
-    return promql_parser.parse(re.sub(r"\$\w+", ".*", query.replace("[$__rate_interval]", "[1m]")))
+    return promql_parser.parse(substitute(query))
 
 
 def parts(expression: Expr, kind: type) -> list[Any]:
@@ -155,9 +178,8 @@ def test_panels_show_only_our_replicas_with_every_kind_of_discovery(
     a, b = (re.sub("(.+)", labels, name) for name in "ab")
     other = 'job="kubernetes-pods",instance="other"'
     series = {
-        f'lattemix_info{{{a},model="default"}}': "1x80",
-        f'lattemix_info{{{a},model="fast"}}': "1x80",
-        f'lattemix_info{{{b},model="default"}}': "1x39 stale",
+        **{f'lattemix_info{{{a},model="{model}"}}': "1x80" for model in MODELS},
+        **{f'lattemix_info{{{b},model="{model}"}}': "1x39 stale" for model in MODELS},
         f"process_resident_memory_bytes{{{a}}}": "300x80",
         f"process_resident_memory_bytes{{{other}}}": "900x80",
         f"process_start_time_seconds{{{a}}}": "60x80",
@@ -166,14 +188,65 @@ def test_panels_show_only_our_replicas_with_every_kind_of_discovery(
     }
     replicas, memory, table = (PANELS[number]["targets"][0]["expr"] for number in (2, 29, 28))
     expected = {
-        replicas: ("{}", 1),
-        memory: ('{instance="a"}', 300),
-        f"max by (instance) ({table})": ('{instance="a"}', 15 * 60 - 60),
-        f"count by (instance) ({table})": ('{instance="a"}', 2),  # a row per model
+        replicas: [("{}", 1)],
+        memory: [('{instance="a"}', 300)],
+        f"sum by (instance, model) ({table})": [
+            (f'{{instance="a",model="{model}"}}', 15 * 60 - 60) for model in MODELS
+        ],
     }
-    for query, sample in expected.items():
-        query = query.replace("$instance", ".*").replace("$model", ".*")
-        evaluate(query, series, [sample], tmp_path)
+    for query, values in expected.items():
+        evaluate(substitute(query), series, values, tmp_path)
+
+
+def series_of_two_replicas() -> dict[str, str]:
+    """The exposed samples of two replicas, growing by 1 per second."""
+    names: dict[str, str] = {}
+    for sample in exposed_samples():
+        for instance in "ab":
+            labels = sample.labels | {"job": "lattemix", "instance": instance}
+            pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
+            names[f"{sample.name}{{{pairs}}}"] = "0+15x80"
+    return names
+
+
+def panel_targets() -> dict[str, tuple[str, set[str]]]:
+    """Query and labels in the legend of every panel target; tables show replicas and models."""
+    return {
+        f"{number}{target['refId']} {panel['title']}": (
+            substitute(target["expr"]),
+            set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            or ({"instance", "model"} if panel["type"] == "table" else set()),
+        )
+        for number, panel in PANELS.items()
+        for target in panel["targets"]
+    }
+
+
+@pytest.mark.parametrize(("query", "legend"), panel_targets().values(), ids=list(panel_targets()))
+def test_legends_are_distinct_with_two_replicas_of_two_models(
+    query: str, legend: set[str], tmp_path: Path
+) -> None:
+    """The query also has a result, and does not fail by matching many series to many."""
+    repeated = f"count({query}) - count(count by ({', '.join(sorted(legend))}) ({query}))"
+    evaluate(repeated, series_of_two_replicas(), [("{}", 0)], tmp_path)
+
+
+@pytest.mark.parametrize("rule", ALERTS.values(), ids=ALERTS)
+def test_alerts_are_valid_queries_with_two_replicas_of_two_models(
+    rule: dict[str, Any], tmp_path: Path
+) -> None:
+    query = f"count({rule['expr']}) >= bool 0 or vector(1)"
+    evaluate(query, series_of_two_replicas(), [("{}", 1)], tmp_path)
+
+
+def test_totals_are_sums_over_models(tmp_path: Path) -> None:
+    sentences, queue, cache = (PANELS[number]["targets"][0]["expr"] for number in (4, 18, 26))
+    for query, values in {
+        sentences: [("{}", 4)],
+        queue: [('{instance="a"}', 2 * 15 * 60), ('{instance="b"}', 2 * 15 * 60)],
+        cache: [('{instance="a"}', 2 * 15 * 60), ('{instance="b"}', 2 * 15 * 60)],
+    }.items():
+        evaluate(substitute(query), series_of_two_replicas(), values, tmp_path)
 
 
 @pytest.mark.parametrize("query", queries().values(), ids=queries())

@@ -130,6 +130,25 @@ def test_proxies_requests_with_the_clients_id(port: int) -> None:
     assert Upstream.requests == ["/health"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", path) for path in ("/", "/embed", "/rank", "/tokenize", "/v1/embeddings")),
+        *(("POST", path) for path in ("/v1/rerank", "/v2/rerank", "/v1/score")),
+        *(
+            ("GET", path)
+            for path in ("/", "/v1/models", "/v1/models/tiny:int8", "/v1/models/a%2Fb")
+        ),
+    ],
+)
+def test_proxies_every_endpoint_with_its_path_unchanged(port: int, method: str, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path, body="{}" if method == "POST" else None)
+        assert connection.getresponse().status == 200
+    assert Upstream.requests == [path]
+
+
 def test_closes_a_connection_whose_header_is_too_slow(port: int) -> None:
     connection = send(port, b"GET /health HTTP/1.1\r\nhost: a\r\n")
     stop = time.monotonic() + HEADER_SECONDS
