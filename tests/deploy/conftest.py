@@ -36,13 +36,13 @@ def run_promtool(tests: str, folder: Path) -> None:
 def evaluate(
     query: str, series: dict[str, str], expected: list[tuple[str, float]], folder: Path
 ) -> None:
-    """Compare a query at 15 minutes, on samples every 15 seconds, with (labels, value) to 0.001."""
+    """Compare a query at 15 minutes, on samples every 15 seconds, with (labels, value) to 1e-6."""
     test = {
         "interval": "15s",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": [
             {
-                "expr": f"round({query}, 0.001)",
+                "expr": f"round({query}, 0.000001)",
                 "eval_time": "15m",
                 "exp_samples": [{"labels": labels, "value": value} for labels, value in expected],
             }
