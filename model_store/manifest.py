@@ -30,6 +30,7 @@ MODEL = "model.onnx"
 TOKENIZER = "tokenizer.json"
 CENTRE = "centre.npy"
 WEIGHTS = "weights.npy"
+CALIBRATION = "calibration.json"
 _WEIGHT_FILES = (MODEL, TOKENIZER, CENTRE, WEIGHTS)
 
 Precision = Literal["fp32", "fp16", "int8"]
@@ -203,6 +204,11 @@ class Artifact:
     def latents(self) -> Path | None:
         """The path of `latents.json`, descriptions of the latent classes, if any."""
         return self.path / LATENTS if LATENTS in self.manifest.files else None
+
+    @property
+    def calibration(self) -> Path | None:
+        """The path of `calibration.json`, the meaning of the model's scores, if known."""
+        return self.path / CALIBRATION if CALIBRATION in self.manifest.files else None
 
     @classmethod
     def read(cls, path: Path) -> "Artifact":

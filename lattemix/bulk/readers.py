@@ -150,9 +150,10 @@ class Table:
     def unnamed_columns(self, header: Sequence[str]) -> list[int]:
         """Indices of the text columns in a file that has no others; raise if it does."""
         width = self.format.width
-        if self.format.exact or len(header) != width:
+        needs_names = self.format.exact or bool(self.format.kept)
+        if needs_names or len(header) != width:
             count = "one column" if width == 1 else f"{width} columns"
-            alternative = "" if self.format.exact else f", or {count} in all"
+            alternative = "" if needs_names else f", or {count} in all"
             raise LatteMixError(
                 f"{self.path}: expected columns named {self.format.expected}{alternative}; "
                 f"found {', '.join(header)[:200]}."

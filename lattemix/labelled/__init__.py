@@ -1,0 +1,1 @@
+"""Pairs that people have labelled: measure models on them, and calibrate scores."""

@@ -1,0 +1,175 @@
+"""Labelled pairs: sentence pairs with a label, 0 or 1, or a rating on a scale."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lattemix.bulk.readers import RowFormat, Table
+from model_store import LatteMixError
+from model_store.calibration import Kind
+
+Floats = NDArray[np.float64]
+Scale = tuple[float, float]
+
+BINARY: Scale = (0.0, 1.0)
+DEFAULT_COLUMNS = (("a", "b"), ("sentence1", "sentence2"))
+LABEL = "label"
+MIN_PAIRS = 20
+MIN_OF_A_CLASS = 5
+
+_WORDS = {"true": 1.0, "false": 0.0}  # booleans of JSON and Parquet
+
+
+class LabelError(LatteMixError):
+    """Labelled pairs cannot be used."""
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Pairs of sentences and their labels."""
+
+    name: str  # of the file, in messages
+    a: Sequence[str]
+    b: Sequence[str]
+    labels: Floats  # [N]
+    scale: Scale
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def kind(self) -> Kind:
+        """What a calibration on these labels returns."""
+        return "probability" if self.is_binary else "rating"
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether all labels are 0 or 1, on that scale."""
+        return self.scale == BINARY and bool(np.isin(self.labels, BINARY).all())
+
+    @property
+    def targets(self) -> Floats:
+        """Labels as numbers from 0 to 1: [N]."""
+        low, high = self.scale
+        return (self.labels - low) / (high - low)
+
+    @property
+    def texts(self) -> list[str]:
+        """Both sentences of every pair: a, b, a, b, ..."""
+        return [text for pair in zip(self.a, self.b, strict=True) for text in pair]
+
+    def take(self, indices: NDArray[np.intp]) -> "LabelledPairs":
+        """Return the pairs at some indices."""
+        a, b = ([texts[i] for i in indices] for texts in (self.a, self.b))
+        return LabelledPairs(self.name, a, b, self.labels[indices], self.scale)
+
+    def check(self, minimum: int = MIN_PAIRS) -> "LabelledPairs":
+        """Return self; raise `LabelError` if nothing can be learned from the labels."""
+        if len(self) < minimum:
+            raise LabelError(f"{self.name} has {len(self)} pairs: label at least {minimum}.")
+        if self.is_binary:
+            matches = int(self.labels.sum())
+            fewest = min(matches, len(self) - matches)
+            if fewest < min(MIN_OF_A_CLASS, minimum):
+                label = int(matches <= len(self) - matches)
+                raise LabelError(
+                    f"{self.name} has {fewest} pairs with label {label} among {len(self):,}: "
+                    f"label at least {MIN_OF_A_CLASS} of each class."
+                )
+        elif len(np.unique(self.labels)) == 1:
+            raise LabelError(f"{self.name} gives every pair the label {self.labels[0]:g}.")
+        self._check_contradictions()
+        return self
+
+    def _check_contradictions(self) -> None:
+        """Reject equal pairs whose labels differ by more than half of the scale."""
+        low, high = self.scale
+        first: dict[frozenset[str], int] = {}
+        for row, pair in enumerate(zip(self.a, self.b, strict=True)):
+            other = first.setdefault(frozenset(pair), row)
+            if abs(self.labels[row] - self.labels[other]) > (high - low) / 2:
+                labels = f"{self.labels[other]:g} and {self.labels[row]:g}"
+                raise LabelError(
+                    f"{self.name}: rows {other + 1:,} and {row + 1:,} are the same pair with "
+                    f"labels {labels}: remove one."
+                )
+
+
+def read_labelled(
+    path: Path, columns: Sequence[str] | None = None, scale: Scale | None = None
+) -> LabelledPairs:
+    """Read labelled pairs from CSV, TSV, JSON lines or Parquet.
+
+    Args:
+        path: the file.
+        columns: names of the columns of both sentences and the label; default: a, b or sentence1,
+            sentence2, and label.
+        scale: lowest and highest label; default: 0 and 1, if there are no other labels.
+    """
+    if columns is not None and len(columns) != 3:
+        raise LabelError(f"--columns {','.join(columns)}: name two of sentences and one of labels.")
+    *names, label = columns or ("", LABEL)
+    texts = (tuple(names),) if columns else DEFAULT_COLUMNS
+    row_format = RowFormat("labelled pairs", texts, exact=columns is not None, kept=(label,))
+    return labelled(str(path), Table(path, row_format), scale)
+
+
+def labelled(name: str, rows: Iterable[Sequence[object]], scale: Scale | None) -> LabelledPairs:
+    """Return labelled pairs from rows of two sentences and a label; check every row."""
+    a, b, labels = [], [], []
+    for number, (first, second, value) in enumerate(rows, 1):
+        where = f"{name}, row {number:,}"
+        for side, text in (("first", first), ("second", second)):
+            if not isinstance(text, str) or not text.strip():
+                raise LabelError(f"{where}: the {side} sentence is empty.")
+        a.append(str(first))
+        b.append(str(second))
+        labels.append(_number(value, where))
+    if not labels:
+        raise LabelError(f"{name} has no labelled pairs.")
+    array = np.array(labels, np.float64)
+    if scale is None and not np.isin(array, BINARY).all():
+        row = int(np.flatnonzero(~np.isin(array, BINARY))[0])
+        raise LabelError(
+            f"{name}, row {row + 1:,}: label {array[row]:g} is neither 0 nor 1. If the labels are "
+            "ratings, give their scale, as in --scale 0,5."
+        )
+    low, high = scale or BINARY
+    outside = np.flatnonzero((array < low) | (array > high))
+    if outside.size:
+        row = int(outside[0])
+        raise LabelError(
+            f"{name}, row {row + 1:,}: label {array[row]:g} is outside the scale from {low:g} to "
+            f"{high:g}."
+        )
+    return LabelledPairs(name, a, b, array, (low, high))
+
+
+def _number(value: object, where: str) -> float:
+    text = "" if value is None else str(value).strip()
+    try:
+        number = _WORDS.get(text.lower())
+        number = float(text) if number is None else number
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise LabelError(f"{where}: label {text[:40]!r} is not a number.")
+    return number
+
+
+def parse_scale(text: str | None) -> Scale | None:
+    """Parse `LOW,HIGH`."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise LabelError(f"--scale {text}: give the lowest and the highest label, as in 0,5.")
+    return low, high
