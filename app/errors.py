@@ -14,6 +14,7 @@ from starlette.types import Scope
 from app.engine.errors import OverloadedError, UnavailableError, UnknownModelError
 from app.observe.trace import Trace
 from app.schemas.common import LONE_SURROGATE, TAGS
+from lattemix.calibrated import CalibrationError
 from lattemix.errors import DimensionsError, DTypeError, InferenceError
 from lattemix.similarity import MetricError
 
@@ -219,6 +220,7 @@ def install(app: FastAPI) -> None:
         HTTPException,
         RequestValidationError,
         MetricError,
+        CalibrationError,
         DimensionsError,
         DTypeError,
         UnknownModelError,
@@ -271,7 +273,7 @@ def _translate(request: Request, error: Exception) -> ApiError:
             return ApiError("Validation", f"{_problem_message(first)}{more}.", field=field)
         case UnknownModelError():
             return ApiError("NotFound", str(error), field="model")
-        case MetricError() | DimensionsError() | DTypeError():
+        case MetricError() | CalibrationError() | DimensionsError() | DTypeError():
             field = str(error).partition(" ")[0].lower()
             return ApiError("Validation", str(error), field=field)
         case OverloadedError():

@@ -24,6 +24,7 @@ from lattemix.tokenization import (
     TokenSpan,
 )
 from model_store import Artifact, ArtifactError, Manifest, Store
+from model_store.calibration import calibration_of
 from model_store.choice import Device, choose
 from model_store.latents import read as read_latents
 
@@ -103,6 +104,7 @@ class Encoder:
         self.centre = _load(artifact.centre, latent_shape)  # [L, C], or None
         digest, latents = self.manifest.head.sha256, artifact.latents
         self.latents = read_latents(latents, digest, *latent_shape) if latents else None
+        self.calibration = calibration_of(artifact)
         self._weights = _load(artifact.weights, (self.tokenizer.vocabulary_size,))  # [V], or None
         self.static: StaticModel | None = None  # encodes texts of a static model
         if self.manifest.is_static:

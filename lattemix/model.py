@@ -20,6 +20,7 @@ from lattemix.arguments import (
     check_top_k,
     warn_truncated,
 )
+from lattemix.calibrated import PLURALS, ThresholdOn, calibrated, score_threshold
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.explain import explain
@@ -286,8 +287,15 @@ class Model:
         warn_truncated(encoding.truncated, self._limit)
         mixtures = encoding.mixtures
         scores = matrix(chosen, mixtures[:1], mixtures[1:], self._encoder.centre)[0]
+        meanings = calibrated(self._encoder.calibration, {chosen: scores})
         return [
-            RankResult(index=i, score=scores[i], truncated=encoding.truncated[i + 1], text=texts[i])
+            RankResult(
+                index=i,
+                score=scores[i],
+                truncated=encoding.truncated[i + 1],
+                text=texts[i],
+                **{name: values[i] for name, values in meanings.items()},
+            )
             for i in order(scores)[:top_k].tolist()
         ]
 
@@ -331,7 +339,8 @@ class Model:
         (chosen,) = self._metrics(metric)
         encoding = self._encode([query], truncate, lambda _: "query")
         warn_truncated(encoding.truncated, self._limit)
-        return rank_stored(encoding.mixtures[0], mixtures, chosen, self._encoder.centre, top_k)
+        centre, calibration = self._encoder.centre, self._encoder.calibration
+        return rank_stored(encoding.mixtures[0], mixtures, chosen, centre, top_k, calibration)
 
     def matrix(
         self,
@@ -339,24 +348,38 @@ class Model:
         *,
         metric: Metric | None = None,
         threshold: float | None = None,
+        threshold_on: ThresholdOn = "score",
         top_k: int | None = None,
         truncate: TruncateOption = None,
     ) -> MatrixResponse:
-        """Compare every two texts; return the pairs that reach the threshold, best first."""
+        """Compare every two texts; return the pairs that reach the threshold, best first.
+
+        Args:
+            texts: the texts.
+            metric: the similarity; default: the model's recommended metric.
+            threshold: smallest score, probability or rating of a pair.
+            threshold_on: which of them `threshold` is; see `ModelInfo.calibration`.
+            top_k: maximum number of pairs.
+            truncate: how to handle long texts; see `Model`.
+        """
         check_top_k(top_k)
         (chosen,) = self._metrics(metric)
+        smallest = score_threshold(threshold, threshold_on, self._encoder.calibration, chosen)
         encoding = self._encode(as_texts(texts), truncate)
         mixtures = encoding.mixtures
         table = matrix(chosen, mixtures, mixtures, self._encoder.centre)  # [N, N]
-        pairs, scores = pairs_above(table, threshold)
+        pairs, scores = pairs_above(table, smallest)
+        pairs, scores, count = pairs[:top_k], scores[:top_k], len(scores)
+        meanings = calibrated(self._encoder.calibration, {chosen: scores})
         return MatrixResponse(
             **self._identity,
             metric=chosen,
-            count=len(scores),
-            pairs=pairs[:top_k].tolist(),
-            scores=scores[:top_k].tolist(),
+            count=count,
+            pairs=pairs.tolist(),
+            scores=scores.tolist(),
             tokens=encoding.tokens,
             truncated=encoding.truncated,
+            **{PLURALS[name]: values.tolist() for name, values in meanings.items()},
         )
 
     def explain(
@@ -465,6 +488,7 @@ def model_info(encoder: Encoder) -> ModelInfo:
         temperature=manifest.temperature,
         metrics=sorted(supported, key=lambda metric: metric != manifest.recommended_metric),
         recommended_metric=manifest.recommended_metric,
+        calibration=encoder.calibration,
         backbone=manifest.backbone,
         corpus=manifest.head.corpus,
         parity=manifest.parity,

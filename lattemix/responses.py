@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from model_store import Metric, Precision
+from model_store.calibration import Calibration
 from model_store.manifest import BackboneOrigin, Parity
 
 T = TypeVar("T")
@@ -43,7 +44,20 @@ class Rejection:
     reason: str
 
 
-class Similarities(BaseModel):
+class Calibrated(BaseModel):
+    """What a score means, if the model has a calibration of its metric."""
+
+    probability: float | None = Field(
+        None, description="Probability that the pair is a match, if the model is calibrated for it."
+    )
+    rating: float | None = Field(
+        None,
+        description="Similarity as people would rate it, on the scale of the model's "
+        "`calibration`, if it has one.",
+    )
+
+
+class Similarities(Calibrated):
     """Similarities of one pair; only the requested metrics are present."""
 
     cosine: float | None = Field(None, description="Cosine of the flattened mixtures, in [0, 1].")
@@ -88,12 +102,16 @@ class EmbedResponse(ModelResponse):
     truncated: list[bool] = Field(description=_TRUNCATED)
 
 
-class RankedText(BaseModel):
+class ScoredText(BaseModel):
     """One text's position and score."""
 
     index: int = Field(description="Position of the text in the request.")
     score: float = Field(description="Similarity to the query.")
     text: str | None = Field(None, description="The text, if it was requested.")
+
+
+class RankedText(ScoredText, Calibrated):
+    """One text's position and score, and what the score means."""
 
 
 class RankResult(RankedText):
@@ -132,6 +150,12 @@ class MatrixResponse(ModelResponse):
     count: int = Field(description="Number of pairs that reach the threshold, returned or not.")
     pairs: list[Two[int]] = Field(description="Positions [i, j] of each pair; i < j.")
     scores: list[float] = Field(description="Similarity of each pair.")
+    probabilities: list[float] | None = Field(
+        None, description="Probability of each pair, if the model is calibrated for it."
+    )
+    ratings: list[float] | None = Field(
+        None, description="Rating of each pair, if the model is calibrated for it."
+    )
     tokens: list[int] = Field(description=_TOKENS)
     truncated: list[bool] = Field(description=_TRUNCATED)
 
@@ -271,6 +295,9 @@ class ModelInfo(ModelResponse):
         description="Metrics this model supports, the recommended one first."
     )
     recommended_metric: Metric = Field(description="Default metric of every endpoint.")
+    calibration: Calibration | None = Field(
+        None, description="How scores map to probabilities or ratings, and what that was fitted on."
+    )
     backbone: BackboneOrigin
     corpus: str = Field(description="Training corpus of the head.")
     parity: Parity | None = Field(description="Agreement with the reference, measured at assembly.")

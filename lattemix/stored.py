@@ -6,11 +6,13 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from lattemix.calibrated import calibrated
 from lattemix.errors import FingerprintError
 from lattemix.ranking import order
 from lattemix.responses import ModelResponse, RankResult
 from lattemix.similarity import Centre, matrix
 from model_store import LatteMixError, Metric
+from model_store.calibration import Calibration
 
 Floats = NDArray[np.float32]
 
@@ -34,6 +36,7 @@ def rank_stored(
     metric: Metric,
     centre: Centre | None,
     top_k: int | None,
+    calibration: Calibration | None,
 ) -> list[RankResult]:
     """Order mixtures by their similarity to the query's [L, C]; skip those with NaN."""
     indices, scores = [np.empty(0, np.intp)], [np.empty(0, np.float32)]
@@ -44,8 +47,14 @@ def rank_stored(
         scores.append(matrix(metric, query[None], chunk[valid], centre)[0])
         start += len(chunk)
     positions, values = np.concatenate(indices), np.concatenate(scores)
+    meanings = calibrated(calibration, {metric: values})
     return [
-        RankResult(index=int(positions[i]), score=values[i], truncated=False)
+        RankResult(
+            index=int(positions[i]),
+            score=values[i],
+            truncated=False,
+            **{name: column[i] for name, column in meanings.items()},
+        )
         for i in order(values)[:top_k].tolist()
     ]
 

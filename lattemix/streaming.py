@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lattemix.arguments import Pair, iter_pairs, iter_texts
+from lattemix.calibrated import calibrated
 from lattemix.encoder import Encoder, Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.responses import EncodedText, PairSimilarity, RankResult, Rejection
@@ -15,6 +17,7 @@ from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
 T = TypeVar("T")
+Scores = NDArray[np.floating[Any]]  # [N]
 
 # Rows encoded together. Fixed: the batching of texts can change the last digit, and results must
 # not depend on the machine.
@@ -44,13 +47,14 @@ def pair_similarities(
 
     def rows(encoding: Encoding) -> Iterator[PairSimilarity]:
         left, right = encoding.mixtures[::2], encoding.mixtures[1::2]
-        columns = [
-            similarity(metric, left, right, encoder.centre).astype(np.float32).tolist()
+        scores = {
+            metric: similarity(metric, left, right, encoder.centre).astype(np.float32)
             for metric in metrics
-        ]
-        for index, scores in enumerate(zip(*columns, strict=True)):
+        }
+        columns: dict[str, Scores] = {**scores, **calibrated(encoder.calibration, scores)}
+        for index, values in enumerate(zip(*map(np.ndarray.tolist, columns.values()), strict=True)):
             truncated = encoding.truncated[2 * index : 2 * index + 2]
-            yield PairSimilarity(truncated=truncated, **dict(zip(metrics, scores, strict=True)))
+            yield PairSimilarity(truncated=truncated, **dict(zip(columns, values, strict=True)))
 
     return _rows(encoder, iter_pairs(pairs), truncate, names, rows)
 
@@ -60,16 +64,20 @@ def query_similarities(
 ) -> Iterator[RankResult | Rejection]:
     """Yield the similarity of each text to the query's mixture [1, L, C], in order."""
 
-    def rows(encoding: Encoding) -> Iterator[tuple[float, bool]]:
+    def rows(encoding: Encoding) -> Iterator[RankResult]:
         scores = matrix(metric, query, encoding.mixtures, encoder.centre)[0]
-        return zip(scores.tolist(), encoding.truncated, strict=True)
+        columns: dict[str, Scores] = {
+            "score": scores,
+            **calibrated(encoder.calibration, {metric: scores}),
+        }
+        for truncated, *values in zip(encoding.truncated, *columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            yield RankResult(index=0, truncated=truncated, **row)
 
     items = ((text,) for text in iter_texts(texts))
     for index, row in enumerate(_rows(encoder, items, truncate, ("text",), rows)):
-        if isinstance(row, Rejection):
-            yield row
-        else:
-            yield RankResult(index=index, score=row[0], truncated=row[1])
+        position = {"index": index}
+        yield row if isinstance(row, Rejection) else row.model_copy(update=position)
 
 
 def _rows(

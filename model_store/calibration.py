@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from model_store.errors import ArtifactError, first_problem
-from model_store.manifest import CALIBRATION, Metric, Sha256
+from model_store.manifest import CALIBRATION, Artifact, Metric, Sha256
 
 CALIBRATION_VERSION: Literal[1] = 1
 
@@ -84,4 +84,10 @@ def read(path: Path, head: str | None) -> Calibration:
     return calibration
 
 
-__all__ = ["CALIBRATION", "Calibration", "Kind", "read"]
+def calibration_of(artifact: Artifact) -> Calibration | None:
+    """Return the calibration of an artifact, if it has one."""
+    path = artifact.calibration
+    return read(path, artifact.manifest.head.sha256) if path else None
+
+
+__all__ = ["CALIBRATION", "Calibration", "Kind", "calibration_of", "read"]

@@ -18,6 +18,7 @@ from app.settings import Settings
 from lattemix.encoder import Encoder
 from lattemix.similarity import check
 from model_store import Artifact, LatteMixError, Manifest, Metric
+from model_store.calibration import Calibration
 
 log = logging.getLogger("lattemix")
 
@@ -46,6 +47,11 @@ class ServedModel:
     def centre(self) -> NDArray[np.float32] | None:
         """Centre of the model's square-rooted mixtures, if it has one."""
         return self.engine.encoder.centre
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What the model's scores mean, if known."""
+        return self.engine.encoder.calibration
 
     def metric(self, requested: Metric | None) -> Metric:
         """Return the requested metric, or the model's; raise `MetricError` if not supported."""

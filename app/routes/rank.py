@@ -18,6 +18,7 @@ from app.routes.serialize import (
 )
 from app.schemas.rank import MatrixRequest, RankRequest
 from app.schemas.rerank import RerankRequest, TeiRerankRequest
+from lattemix.calibrated import PLURALS, calibrated, score_threshold
 from lattemix.encoder import Encoding
 from lattemix.ranking import order, pairs_above
 from lattemix.responses import MatrixResponse, RankResponse
@@ -39,11 +40,14 @@ async def rank(body: RankRequest, context: Context) -> Response:
     """Order texts by their similarity to a query, most similar first."""
     metric, encoding, scores = await compare(context, body, body.query, "texts", body.texts)
     tokens, truncated = encoding.tokens, encoding.truncated
+    rows = results(scores, body.texts if body.return_texts else None)[: body.top_k]
+    for name, values in calibrated(context.model.calibration, {metric: scores}).items():
+        rows = [row | {name: values[row["index"]]} for row in rows]
     return json_response(
         {
             **context.model.identity,
             "metric": metric,
-            "results": results(scores, body.texts if body.return_texts else None)[: body.top_k],
+            "results": rows,
             "tokens": {"query": tokens[0], "texts": tokens[1:]},
             "truncated": {"query": truncated[0], "texts": truncated[1:]},
         }
@@ -63,13 +67,14 @@ async def compare_all(body: MatrixRequest, context: Context) -> Response:
     """
     model, npy = context.model, wants_npy(context.request)
     metric = model.metric(body.metric)
+    threshold = score_threshold(body.threshold, body.threshold_on, model.calibration, metric)
     encoding = await context.encode("inputs", body.inputs, lambda i: f"inputs[{i}]", body)
 
     def respond() -> Response:
         table = matrix(metric, encoding.mixtures, encoding.mixtures, model.centre)  # [N, N]
         if npy:
             return npy_response(table)
-        pairs, scores = pairs_above(table, body.threshold)  # [P, 2], [P]
+        pairs, scores = pairs_above(table, threshold)  # [P, 2], [P]
         content = {
             **model.identity,
             "metric": metric,
@@ -78,7 +83,10 @@ async def compare_all(body: MatrixRequest, context: Context) -> Response:
             "truncated": encoding.truncated,
         }
         pairs, scores = pairs[: body.top_k], scores[: body.top_k]
-        return json_response(content, pairs=row_chunks(pairs), scores=row_chunks(scores))
+        meanings = calibrated(model.calibration, {metric: scores})
+        lists = {"scores": scores} | {PLURALS[name]: values for name, values in meanings.items()}
+        chunks = {name: row_chunks(values) for name, values in lists.items()}
+        return json_response(content, pairs=row_chunks(pairs), **chunks)
 
     return await context.compute(respond)
 

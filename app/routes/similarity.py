@@ -1,6 +1,6 @@
 """`POST /similarity`: similarities of sentence pairs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Body, Response
@@ -15,6 +15,7 @@ from app.schemas.similarity import (
     SourceParameters,
     SourceRequest,
 )
+from lattemix.calibrated import calibrated
 from lattemix.responses import SimilarityResponse
 from lattemix.similarity import matrix, similarity
 
@@ -61,7 +62,8 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
         scores = {
             metric: similarity(metric, a, b, model.centre).astype(np.float32) for metric in metrics
         }
-        rows = [{metric: column[i] for metric, column in scores.items()} for i in range(len(a))]
+        columns: dict[str, Any] = {**scores, **calibrated(model.calibration, scores)}
+        rows = [{name: column[i] for name, column in columns.items()} for i in range(len(a))]
         tokens, truncated = encoding.tokens, encoding.truncated
         return json_response(
             {

@@ -12,6 +12,7 @@ from app.schemas.common import (
     TextList,
     Truncation,
 )
+from lattemix.calibrated import ThresholdOn
 from model_store import Metric
 
 QUERY = "How do I reset my password?"
@@ -37,6 +38,14 @@ class MatrixRequest(ModelChoice, Truncation):
     )
     metric: Metric | None = Field(None, description=METRIC)
     threshold: Amount | None = Field(
-        None, description="Smallest similarity of a returned pair. Default: none.", examples=[0.8]
+        None,
+        description="Smallest score of a returned pair, or its smallest probability or rating: see "
+        "`threshold_on`. Default: none.",
+        examples=[0.8],
+    )
+    threshold_on: ThresholdOn = Field(
+        "score",
+        description="What `threshold` is compared with: the `score`, or the `probability` or "
+        "`rating` of the model's `calibration`.",
     )
     top_k: Count | None = Field(None, description=TOP_K)

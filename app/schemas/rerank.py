@@ -26,7 +26,7 @@ from app.schemas.common import (
 )
 from app.schemas.openai import Usage
 from app.schemas.rank import QUERY, TEXTS
-from lattemix.responses import ModelResponse, RankedText
+from lattemix.responses import ModelResponse, ScoredText
 from model_store import Metric
 
 _TOP_N = "Maximum number of results. Default, or 0: all."
@@ -114,7 +114,7 @@ class ScoreRequest(Truncation, CompatibleRequest):
     metric: Metric | None = Field(None, description=METRIC)
 
 
-class TeiRerankResult(RankedText):
+class TeiRerankResult(ScoredText):
     """One text's position and score, as text-embeddings-inference names them."""
 
 

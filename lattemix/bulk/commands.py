@@ -3,7 +3,7 @@
 import heapq
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import tee
@@ -147,6 +147,8 @@ def print_similarities(
             raise LatteMixError(similarities.reason)
         for name in metrics:
             typer.echo(f"{name:<13} {getattr(similarities, name):.4f}")
+        for kind in _meanings(model, *metrics):
+            typer.echo(f"{kind:<13} {_meaning_of(model, getattr(similarities, kind))}")
         pairs.truncated += sum(similarities.truncated)
     pairs.report(model)
 
@@ -191,14 +193,15 @@ def write_similarities(
         return model.iter_similarity(items, metrics, truncate=truncate)
 
     scores: dict[str, Column] = dict.fromkeys(metrics, NUMBER)
-    columns = {"a": TEXT, "b": TEXT, **scores, "error": TEXT}
+    meanings = _meanings(model, *metrics)
+    columns = {"a": TEXT, "b": TEXT, **scores, **meanings, "error": TEXT}
     with open_writer(out, columns, _origin(model)) as write:
         for (a, b), result in pairs.process(compare):
             row: dict[str, object] = {"a": a, "b": b}
             if isinstance(result, Rejection):
                 row["error"] = result.reason
             else:
-                row |= {name: getattr(result, name) for name in metrics}
+                row |= {name: getattr(result, name) for name in (*scores, *meanings)}
                 pairs.truncated += sum(result.truncated)
             write(row)
     pairs.report(model)
@@ -271,14 +274,15 @@ def write_ranking(
                 rejected.append({"index": index, "text": text, "error": result.reason})
             else:
                 texts.truncated += result.truncated
-                yield {"index": index, "score": result.score, "text": text}
+                yield _ranked_row(result.model_copy(update={"index": index}), text)
 
     best = heapq.nsmallest(top_k, scored(), _order) if top_k else sorted(scored(), key=_order)
     if plain:
         for row in best:
             typer.echo(f"{row['score']:.4f}  {row['text']}")
     else:
-        _write_ranked([*best, *rejected], out, origin)
+        meanings = _meanings(model, metric or model.info().recommended_metric)
+        _write_ranked([*best, *rejected], out, meanings, origin)
     texts.report(model)
 
 
@@ -317,8 +321,9 @@ def write_stored_ranking(
         top_k=top_k,
         truncate=truncate,
     )
-    best = [{"index": r.index, "score": r.score, "text": texts[r.index]} for r in results]
-    _write_ranked([*best, *rejected], out, Origin(info.model, info.fingerprint))
+    best = [_ranked_row(result, texts[result.index]) for result in results]
+    meanings = _meanings(model, metric or info.recommended_metric)
+    _write_ranked([*best, *rejected], out, meanings, Origin(info.model, info.fingerprint))
     rows.done, rows.rejected = len(texts), len(rejected)
     rows.report(model)
 
@@ -332,11 +337,36 @@ def _check_query(
     return itself.truncated
 
 
-def _write_ranked(rows: Iterable[Row], out: Path | None, origin: Origin) -> None:
-    columns = {"index": INTEGER, "score": NUMBER, "text": TEXT, "error": TEXT}
+def _ranked_row(result: RankResult, text: str | None) -> Row:
+    row = {"index": result.index, "score": result.score, "text": text}
+    return row | {"probability": result.probability, "rating": result.rating}
+
+
+def _write_ranked(
+    rows: Iterable[Row], out: Path | None, meanings: Mapping[str, Column], origin: Origin
+) -> None:
+    columns = {"index": INTEGER, "score": NUMBER, **meanings, "text": TEXT, "error": TEXT}
     with open_writer(out, columns, origin) as write:
         for row in rows:
             write(row)
+
+
+def _meanings(model: AnyModel, *metrics: Metric) -> dict[str, Column]:
+    """Return the column of probabilities or ratings, if the model has them for these metrics."""
+    calibration = model.info().calibration
+    if calibration is None or calibration.metric not in metrics:
+        return {}
+    return {calibration.kind: NUMBER}
+
+
+def _meaning_of(model: AnyModel, value: float) -> str:
+    """Format a probability or rating."""
+    calibration = model.info().calibration
+    assert calibration is not None
+    if calibration.kind == "probability":
+        return f"{value:.4f}"
+    low, high = calibration.scale
+    return f"{value:.1f} on a scale from {low:g} to {high:g}"
 
 
 def _origin(model: AnyModel) -> Origin:

@@ -17,6 +17,7 @@ from lattemix.arguments import (
     iter_texts,
     warn_truncated,
 )
+from lattemix.calibrated import ThresholdOn
 from lattemix.client import calls
 from lattemix.client.calls import Floats
 from lattemix.client.connection import RETRIES, TIMEOUT_SECONDS, Connection
@@ -183,7 +184,7 @@ class AsyncClient:
         rows, info = await self._connection.collect(calls.encode(truncate), [query])
         check_fingerprint("mixtures", fingerprint, info)
         (encoded,) = calls.mixtures(rows, info, single=False)
-        return rank_stored(encoded, mixtures, chosen, None, top_k)
+        return rank_stored(encoded, mixtures, chosen, None, top_k, info.calibration)
 
     async def matrix(
         self,
@@ -191,6 +192,7 @@ class AsyncClient:
         *,
         metric: Metric | None = None,
         threshold: float | None = None,
+        threshold_on: ThresholdOn = "score",
         top_k: int | None = None,
         truncate: TruncateOption = None,
     ) -> MatrixResponse:
@@ -200,8 +202,8 @@ class AsyncClient:
             The pairs that reach the threshold, most similar first.
         """
         check_top_k(top_k)
-        options = {"metric": metric, "threshold": threshold, "top_k": top_k, "truncate": truncate}
-        call = calls.matrix(as_texts(texts), **options)
+        options = (metric, threshold, threshold_on, top_k, truncate)
+        call = calls.matrix(as_texts(texts), *options)
         return await self._connection.request(call)
 
     async def explain(

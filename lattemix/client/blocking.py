@@ -23,6 +23,7 @@ from lattemix.arguments import (
     iter_texts,
     warn_truncated,
 )
+from lattemix.calibrated import ThresholdOn
 from lattemix.client import calls
 from lattemix.client.calls import Body, BulkCall, Floats, Item, Row
 from lattemix.client.connection import IN_FLIGHT, RETRIES, TIMEOUT_SECONDS, Connection
@@ -181,7 +182,7 @@ class Client:
         rows, info = self._collect(calls.encode(truncate), [query])
         check_fingerprint("mixtures", fingerprint, info)
         (encoded,) = calls.mixtures(rows, info, single=False)
-        return rank_stored(encoded, mixtures, chosen, None, top_k)
+        return rank_stored(encoded, mixtures, chosen, None, top_k, info.calibration)
 
     def matrix(
         self,
@@ -189,6 +190,7 @@ class Client:
         *,
         metric: Metric | None = None,
         threshold: float | None = None,
+        threshold_on: ThresholdOn = "score",
         top_k: int | None = None,
         truncate: TruncateOption = None,
     ) -> MatrixResponse:
@@ -198,8 +200,8 @@ class Client:
             The pairs that reach the threshold, most similar first.
         """
         check_top_k(top_k)
-        options = {"metric": metric, "threshold": threshold, "top_k": top_k, "truncate": truncate}
-        call = calls.matrix(as_texts(texts), **options)
+        options = (metric, threshold, threshold_on, top_k, truncate)
+        call = calls.matrix(as_texts(texts), *options)
         return self._run(self._connection.request, call)
 
     def explain(

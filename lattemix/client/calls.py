@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from lattemix.arguments import Pair, TruncateOption, warn_truncated
+from lattemix.calibrated import ThresholdOn
 from lattemix.errors import FingerprintError
 from lattemix.quantization import DType, quantize
 from lattemix.ranking import order
@@ -298,9 +299,24 @@ def best(
     return [rows[i][0].model_copy(update={"index": i, "text": texts[i]}) for i in indices]
 
 
-def matrix(texts: Sequence[str], **options: float | str | None) -> Call[MatrixResponse]:
+def matrix(
+    texts: Sequence[str],
+    metric: Metric | None,
+    threshold: float | None,
+    threshold_on: ThresholdOn,
+    top_k: int | None,
+    truncate: TruncateOption,
+) -> Call[MatrixResponse]:
     """Request the most similar pairs of a list."""
-    return Call("/matrix", MatrixResponse, {"inputs": texts, **options})
+    body = {
+        "inputs": texts,
+        "metric": metric,
+        "threshold": threshold,
+        "threshold_on": threshold_on,
+        "top_k": top_k,
+        "truncate": truncate,
+    }
+    return Call("/matrix", MatrixResponse, body)
 
 
 def explain(a: str, b: str, metric: Metric | None, truncate: TruncateOption) -> Call[Explanation]:

@@ -13,6 +13,7 @@ from lattemix.bulk.score.runners import LocalRunner, RayRunner, Runner
 from lattemix.bulk.writers import Origin
 from lattemix.similarity import check
 from model_store import LatteMixError, Metric, Store
+from model_store.calibration import CALIBRATION, calibration_of
 from model_store.choice import choose
 
 __all__ = ["LocalRunner", "RayRunner", "score"]
@@ -61,12 +62,17 @@ def score(
             _check_columns(columns, keep, metrics)
         for metric in metrics:
             check(metric, artifact.centre)
+        calibration = calibration_of(artifact)
+        calibrated = calibration is not None and calibration.metric in metrics
+        if calibration is not None and calibrated:
+            _check_columns(columns, keep, [*metrics, calibration.kind])
         task = Task(
             model=artifact.manifest.reference,
             fingerprint=artifact.manifest.fingerprint,
             columns=tuple(columns),
             keep=tuple(keep),
             metrics=tuple(metrics),
+            calibration=artifact.manifest.files[CALIBRATION].sha256 if calibrated else None,
             truncate=settings.truncate,
             max_windows=settings.max_windows,
             parts=parts or (suffix if metrics else "parquet"),

@@ -118,6 +118,8 @@ def _difference(plan: Plan, task: Task, sources: tuple[Source, ...]) -> str | No
         if planned[name] != value:
             if name == "fingerprint":
                 return f"another {task.model} in the store"
+            if name == "calibration":
+                return f"another calibration of {task.model}"
             if name == "max_windows":
                 return f"LATTEMIX_MAX_WINDOWS={planned[name]}"
             shown = ",".join(planned[name]) if isinstance(planned[name], tuple) else planned[name]

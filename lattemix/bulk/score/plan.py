@@ -21,6 +21,7 @@ class Task(_Record):
     # The model first: if it differs, so may the default of `metrics`.
     model: str
     fingerprint: str  # of the model
+    calibration: str | None = None  # digest of the file, if results have its probability or rating
     columns: tuple[str, ...]  # two to compare, or one to encode
     keep: tuple[str, ...]  # copied as text
     metrics: tuple[Metric, ...]

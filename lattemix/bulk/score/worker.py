@@ -44,12 +44,15 @@ class Worker:
         if format_for(Path(f"x.{task.parts}"), None) == "flat":
             shape = (manifest.latent_dims * manifest.classes,)
         self._mixture = Column("float32", shape)
+        calibration = self._encoder.calibration
+        has_meaning = calibration is not None and calibration.metric in task.metrics
+        self._scores = (*task.metrics, *([calibration.kind] if calibration and has_meaning else []))
 
     def __call__(self, shard: Shard) -> Tally:
         """Write the results of a shard and return its counts."""
         task = self._task
         texts = dict.fromkeys(task.keep + task.columns, TEXT)
-        scores: dict[str, Column] = dict.fromkeys(task.metrics, NUMBER)
+        scores: dict[str, Column] = dict.fromkeys(self._scores, NUMBER)
         results = scores or {"embedding": self._mixture}
         columns = {**texts, **results, "truncated": INTEGER, "error": TEXT}
         table = Table(Path(shard.path), columns_named(task.columns, task.keep), shard.start)
@@ -74,7 +77,7 @@ class Worker:
                 case Rejection():
                     yield {**row, "error": result.reason}
                 case PairSimilarity():
-                    row |= {metric: getattr(result, metric) for metric in task.metrics}
+                    row |= {name: getattr(result, name) for name in self._scores}
                     yield {**row, "truncated": sum(result.truncated)}
                 case EncodedText():
                     mixture = result.mixture.reshape(self._mixture.shape)
