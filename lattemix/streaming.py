@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from lattemix.similarity import Mixtures, matrix, similarity
 from model_store import Metric
 
 T = TypeVar("T")
-Scores = NDArray[np.floating[Any]]  # [N]
+Scores = NDArray[np.float32]  # [N]
 
 # Rows encoded together. Fixed: the batching of texts can change the last digit, and results must
 # not depend on the machine.
@@ -47,11 +47,11 @@ def pair_similarities(
 
     def rows(encoding: Encoding) -> Iterator[PairSimilarity]:
         left, right = encoding.mixtures[::2], encoding.mixtures[1::2]
-        scores = {
+        scores: dict[str, Scores] = {
             metric: similarity(metric, left, right, encoder.centre).astype(np.float32)
             for metric in metrics
         }
-        columns: dict[str, Scores] = {**scores, **calibrated(encoder.calibration, scores)}
+        columns = {**scores, **calibrated(encoder.calibration, scores)}
         for index, values in enumerate(zip(*map(np.ndarray.tolist, columns.values()), strict=True)):
             truncated = encoding.truncated[2 * index : 2 * index + 2]
             yield PairSimilarity(truncated=truncated, **dict(zip(columns, values, strict=True)))
@@ -66,10 +66,7 @@ def query_similarities(
 
     def rows(encoding: Encoding) -> Iterator[RankResult]:
         scores = matrix(metric, query, encoding.mixtures, encoder.centre)[0]
-        columns: dict[str, Scores] = {
-            "score": scores,
-            **calibrated(encoder.calibration, {metric: scores}),
-        }
+        columns = {"score": scores, **calibrated(encoder.calibration, {metric: scores})}
         for truncated, *values in zip(encoding.truncated, *columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
             yield RankResult(index=0, truncated=truncated, **row)

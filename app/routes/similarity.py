@@ -1,10 +1,11 @@
 """`POST /similarity`: similarities of sentence pairs."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Body, Response
 from fastapi.openapi.models import Example
+from numpy.typing import NDArray
 
 from app.routes.context import Context, RequestContext
 from app.routes.route import ModelRoute
@@ -59,10 +60,10 @@ async def _compare_pairs(body: SimilarityRequest, context: RequestContext) -> Re
     def respond() -> Response:
         a, b = encoding.mixtures[::2], encoding.mixtures[1::2]  # [N, L, C] each
         # The model computes in float32: more digits would only look like more precision.
-        scores = {
+        scores: dict[str, NDArray[np.float32]] = {
             metric: similarity(metric, a, b, model.centre).astype(np.float32) for metric in metrics
         }
-        columns: dict[str, Any] = {**scores, **calibrated(model.calibration, scores)}
+        columns = {**scores, **calibrated(model.calibration, scores)}
         rows = [{name: column[i] for name, column in columns.items()} for i in range(len(a))]
         tokens, truncated = encoding.tokens, encoding.truncated
         return json_response(
