@@ -105,7 +105,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Order-only: installing packages does not rebuild the models.
-HEAD := model_store/heads/%/head.json model_store/heads/%/head.safetensors model_store/heads/%/latents.json
+HEAD := $(addprefix model_store/heads/%/,head.json head.safetensors latents.json calibration.json)
 define BUILD
 $(STORE)/%/$(1)/manifest.json: $(HEAD) $(BUILD_SOURCES) | $(VENV)/.serve
 	@$(BIN)/lattemix build --head model_store/heads/$$* --precision $(1)

@@ -4,15 +4,31 @@ Commands import what they need when they run: a client needs no ONNX Runtime.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar, get_args
+from typing import Annotated, Literal, NoReturn
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import run_command
-from lattemix.settings import ModelSettings, Provider, Truncate, read_settings
-from model_store import LatteMixError, Metric, Precision, Store
+from lattemix.labelled.commands import commands as labelled_commands
+from lattemix.options import (
+    PRECISION_HELP,
+    MetricsOption,
+    ModelOption,
+    OneMetric,
+    Out,
+    ProviderOption,
+    RankOut,
+    SentenceFile,
+    StoreOption,
+    TruncateOption,
+    Url,
+    parse_choices,
+    parse_metrics,
+    split_names,
+)
+from lattemix.settings import ModelSettings, read_settings
+from model_store import LatteMixError, Precision, Store
 from model_store.choice import FASTEST, choose
 from model_store.store import DEFAULT_MODELS, HEADS, Entry
 
@@ -22,51 +38,6 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     help="Semantic similarity with latent categorical mixtures.",
 )
-
-T = TypeVar("T")
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Model, `name` or `name:precision`; else LATTEMIX_MODEL, or the server's default with "
-        "--url."
-    ),
-]
-OneMetric = Annotated[
-    Metric | None, typer.Option(help="Similarity metric; default: the model's recommended one.")
-]
-MetricsOption = Annotated[
-    str | None,
-    typer.Option(help="Similarity metrics, comma-separated; default: the model's recommended one."),
-]
-PRECISION_HELP = "Precisions, comma-separated: fp32, fp16, int8; default: {}."
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Directory of the models; else LATTEMIX_STORE.")
-]
-ProviderOption = Annotated[
-    Provider | None, typer.Option("--provider", help="Device; else LATTEMIX_PROVIDER.")
-]
-SentenceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--file",
-        help="File of sentences: .txt, .csv, .tsv, .parquet (column text or sentence, or the only "
-        "one), .jsonl, or - for lines from standard input.",
-    ),
-]
-_OUT = "Output file: .csv, .tsv, .json, .jsonl, .parquet{}; default: JSON lines on standard output."
-Out = Annotated[Path | None, typer.Option(dir_okay=False, help=_OUT.format(" or .npy"))]
-RankOut = Annotated[Path | None, typer.Option("--out", dir_okay=False, help=_OUT.format(""))]
-TruncateOption = Annotated[
-    Truncate | None,
-    typer.Option(
-        help="How to handle texts over the model's maximum length; else LATTEMIX_TRUNCATE."
-    ),
-]
-Url = Annotated[
-    str | None,
-    typer.Option(help="Server to use instead of a model in this process; see LATTEMIX_API_KEY."),
-]
 
 
 @cli.command()
@@ -114,7 +85,7 @@ def similarity(
     url: Url = None,
 ) -> None:
     """Compare two sentences, or the pairs of a file."""
-    requested = _metrics(metrics)
+    requested = parse_metrics(metrics)
     from lattemix.bulk import commands
 
     check_output(out)
@@ -244,7 +215,7 @@ def score(
     store: StoreOption = None,
 ) -> None:
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
-    requested = _metrics(metrics)
+    requested = parse_metrics(metrics)
     settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
     from lattemix.bulk.score import LocalRunner, RayRunner
     from lattemix.bulk.score import score as score_files
@@ -256,7 +227,14 @@ def score(
         return LocalRunner(settings) if engine == "local" else RayRunner(settings, workers)
 
     tally = score_files(
-        source, output, _names(columns), _names(keep), requested, parts, shard_rows, start_runner
+        source,
+        output,
+        split_names(columns),
+        split_names(keep),
+        requested,
+        parts,
+        shard_rows,
+        start_runner,
     )
     _report(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
@@ -314,7 +292,7 @@ def build(
     from lattemix.session import likely_device
 
     fastest = FASTEST[likely_device("auto")]
-    precisions = _choices(precision or fastest, list[Precision], "--precision")
+    precisions = parse_choices(precision or fastest, list[Precision], "--precision")
     target = Store(read_settings(ModelSettings, store=store).store)
     for directory in [head] if head else [HEADS / default for default in DEFAULT_MODELS]:
         model = name or directory.resolve().name
@@ -345,22 +323,7 @@ def models(store: StoreOption = None) -> None:
         raise typer.Exit(1)
 
 
-def _names(names: str | None) -> list[str]:
-    return [name.strip() for name in names.split(",")] if names else []
-
-
-def _metrics(names: str | None) -> list[Metric] | None:
-    return None if names is None else _choices(names, list[Metric], "--metrics")
-
-
-def _choices(names: str, kind: type[list[T]], option: str) -> list[T]:
-    """Parse a comma-separated option; raise `LatteMixError` for an unknown name."""
-    try:
-        return TypeAdapter(kind).validate_python([name.strip() for name in names.split(",")])
-    except ValidationError:
-        (literal,) = get_args(kind)
-        known = ", ".join(get_args(literal))
-        raise LatteMixError(f"{option} {names}: choose among {known}.") from None
+cli.add_typer(labelled_commands)
 
 
 def _description(entry: Entry) -> str:

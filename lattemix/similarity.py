@@ -3,6 +3,7 @@
 A metric is a vector per sentence (`_embed`) and a rule that compares two vectors (`_RULES`).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,6 +90,12 @@ def vectors(
     is_dot_product = _RULES[metric].pairs is _dots
     prefix = None if centre is None else centre[:dims]
     return _embed(metric if is_dot_product else "bhattacharyya", mixtures[:, :dims], prefix)
+
+
+def score_range(metric: Metric, latent_dims: int) -> tuple[float, float]:
+    """Return the lowest and the highest possible score of a metric."""
+    rule = _RULES[metric]
+    return (-math.sqrt(2 * latent_dims) if metric == "l2" else rule.low), rule.high
 
 
 def prefix_dims(dimensions: int | None, latent_dims: int, classes: int) -> int:

@@ -8,8 +8,9 @@ from typing import Annotated, NoReturn
 import typer
 from typer import Option
 
-from lattemix.cli import PRECISION_HELP, StoreOption, build
+from lattemix.cli import build
 from lattemix.failures import run_command
+from lattemix.options import PRECISION_HELP, StoreOption
 from training.cache import DEFAULT_GIGABYTES, VectorCache
 from training.corpora.commands import corpus as corpus_commands
 from training.evaluate.commands import commands as evaluation_commands

@@ -20,6 +20,8 @@ from lattemix.build.network import build_model, stores_distributions
 from lattemix.build.parity import check_parity
 from lattemix.tokenization import Tokenizer
 from model_store import Artifact, Manifest, Precision, Store
+from model_store.calibration import CALIBRATION
+from model_store.calibration import read as read_calibration
 from model_store.latents import LATENTS, Latents
 from model_store.latents import read as read_latents
 from model_store.latents import write as write_latents
@@ -48,6 +50,9 @@ def assemble(
     check_name(name)
     head = Head.load(head_directory)
     latents = _latents(head_directory / LATENTS, head)
+    calibration = head_directory / CALIBRATION
+    if calibration.is_file():
+        read_calibration(calibration, head.spec.sha256)  # raises if it is of another head
     with open_origin(head.spec.backbone, backbone, tell) as checkpoint:
         checkpoint.check_length(head.spec.max_tokens)
         for precision in precisions:
@@ -61,6 +66,8 @@ def assemble(
                 np.save(staging / CENTRE, head.tensors["centre"])
                 if latents is not None:
                     write_latents(latents, str(head.spec.sha256), staging)
+                if calibration.is_file():
+                    shutil.copyfile(calibration, staging / CALIBRATION)
                 if head.is_weighted:
                     np.save(staging / WEIGHTS, _vocabulary_weights(checkpoint, head))
                 manifest = _manifest(staging, name, head, precision)

@@ -2,37 +2,59 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
 Floats = NDArray[np.float64]
+
+Goal = Literal["precision", "recall"]
 
 RESAMPLES = 1000
 _BLOCK = 2_000_000  # numbers of weights in memory at once
 _BINS = 10
 
 
-class Estimate(NamedTuple):
-    """A measured number and its 95 % interval by bootstrap over pairs."""
+class Estimate(BaseModel):
+    """A measured number and its 95 % interval, by bootstrap over pairs."""
 
     value: float
-    low: float
-    high: float
+    low: float | None = Field(description="Null if no resample defines the number.")
+    high: float | None
+
+    @classmethod
+    def of(cls, value: float, samples: Floats) -> "Estimate":
+        """Return a number with the interval of its resamples."""
+        finite = samples[np.isfinite(samples)]
+        low, high = np.percentile(finite, [2.5, 97.5]).tolist() if finite.size else (None, None)
+        return cls(value=value, low=low, high=high)
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{interval}"
 
 
-class Threshold(NamedTuple):
+class Threshold(BaseModel):
     """The threshold that a wanted precision or recall needs, and what it gives."""
 
-    goal: Literal["precision", "recall"]
+    goal: Goal
     wanted: float
     score: Estimate
     precision: Estimate
     recall: Estimate
 
 
-class Bin(NamedTuple):
+class CurvePoint(BaseModel):
+    """Precision and recall of a threshold."""
+
+    threshold: float
+    precision: float
+    recall: float
+
+
+class Bin(BaseModel):
     """Pairs of similar predictions: their mean prediction and mean target."""
 
     predicted: float
@@ -51,7 +73,7 @@ class Resamples:
     def estimate(self, measure: Callable[[Floats], Floats]) -> Estimate:
         """Return a measure with its interval; `measure` maps weights [R, N] to values [R]."""
         value = measure(np.ones((1, self.pairs)))[0]
-        return Estimate(float(value), *interval(self.values(measure)))
+        return Estimate.of(float(value), self.values(measure))
 
     def values(self, measure: Callable[[Floats], Floats]) -> Floats:
         """Return a measure in every resample: [R, ...]."""
@@ -65,15 +87,6 @@ class Resamples:
             weights = np.bincount(draws.ravel(), minlength=shape[0] * self.pairs)
             blocks.append(measure(weights.reshape(shape).astype(np.float64)))
         return np.concatenate(blocks)
-
-
-def interval(values: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile interval; NaN if there are no finite values."""
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        return float("nan"), float("nan")
-    low, high = np.percentile(finite, [2.5, 97.5])
-    return float(low), float(high)
 
 
 class Ranking:
@@ -116,14 +129,23 @@ class Ranking:
         precision, recall = self._curves(np.ones((1, len(self._order))))
         return precision[0], recall[0]
 
+    def points(self, limit: int = 200) -> list[CurvePoint]:
+        """Return the curve, thinned to `limit` thresholds, highest first."""
+        precision, recall = self.curve()
+        count = len(self.thresholds)
+        rows = np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
+        columns = (self.thresholds[rows], precision[rows], recall[rows])
+        return [
+            CurvePoint(threshold=t, precision=p, recall=r)
+            for t, p, r in zip(*map(np.ndarray.tolist, columns), strict=True)
+        ]
+
     def _curves(self, weights: Floats) -> tuple[Floats, Floats]:
         matches, others = self._counts(weights)
         with np.errstate(invalid="ignore", divide="ignore"):
             return matches / (matches + others), matches / matches[:, -1:]
 
-    def threshold(
-        self, goal: Literal["precision", "recall"], wanted: float, resamples: Resamples
-    ) -> Threshold | None:
+    def threshold(self, goal: Goal, wanted: float, resamples: Resamples) -> Threshold | None:
         """Return the threshold for a wanted precision or recall; None if none reaches it.
 
         For a precision it is the lowest threshold that has it, which keeps the most matches; for a
@@ -149,10 +171,8 @@ class Ranking:
         if np.isnan(point).any():
             return None
         samples = resamples.values(chosen)  # [R, 3]
-        score, precision, recall = (
-            Estimate(float(value), *interval(samples[:, i])) for i, value in enumerate(point)
-        )
-        return Threshold(goal, wanted, score, precision, recall)
+        score, precision, recall = map(Estimate.of, point.tolist(), samples.T)
+        return Threshold(goal=goal, wanted=wanted, score=score, precision=precision, recall=recall)
 
 
 def spearman(scores: Floats, labels: Floats) -> Callable[[Floats], Floats]:
@@ -197,7 +217,11 @@ def reliability(predictions: Floats, targets: Floats, bins: int = _BINS) -> list
     order = np.argsort(predictions, kind="stable")
     parts = np.array_split(order, min(bins, len(order)))
     return [
-        Bin(float(predictions[part].mean()), float(targets[part].mean()), len(part))
+        Bin(
+            predicted=float(predictions[part].mean()),
+            observed=float(targets[part].mean()),
+            pairs=len(part),
+        )
         for part in parts
     ]
 

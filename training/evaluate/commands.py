@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from lattemix.cli import StoreOption
+from lattemix.options import StoreOption
 from lattemix.settings import ModelSettings, read_settings
 from model_store import Artifact, LatteMixError, Store
 from model_store.choice import choose

@@ -1,0 +1,156 @@
+"""Commands of `lattemix` that read labelled pairs: evaluate, calibrate."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lattemix.options import ModelOption, StoreOption, TruncateOption, Url, split_names
+from lattemix.settings import ModelSettings, read_settings
+from model_store import LatteMixError, Store
+from model_store.calibration import CALIBRATION
+from model_store.store import DEFAULT_MODELS, check_name
+
+if TYPE_CHECKING:
+    from lattemix.labelled.agreement import AnyModel
+    from lattemix.labelled.calibrate import CalibrationReport, Goals
+
+commands = typer.Typer()
+
+PairsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PAIRS",
+        help="Labelled pairs: .csv, .tsv, .jsonl or .parquet with columns a, b or sentence1, "
+        "sentence2, and label.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option(help="Columns of both sentences and the label, comma-separated.")
+]
+ScaleOption = Annotated[
+    str | None,
+    typer.Option(help="Lowest and highest label of ratings, as in 0,5; default: labels 0 and 1."),
+]
+
+
+@commands.command()
+def evaluate(
+    file: PairsFile,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Models, comma-separated; default: {','.join(DEFAULT_MODELS)}, or the server's "
+            "with --url."
+        ),
+    ] = None,
+    columns: ColumnsOption = None,
+    scale: ScaleOption = None,
+    truncate: TruncateOption = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the results.")] = None,
+    store: StoreOption = None,
+    url: Url = None,
+) -> None:
+    """Compare models and metrics on labelled pairs: AUC, average precision, Spearman."""
+    from lattemix.labelled.evaluate import evaluate
+    from lattemix.labelled.pairs import parse_scale, read_labelled
+
+    pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
+    evaluation = evaluate(_open(split_names(models), store, url), pairs, truncate)
+    typer.echo(evaluation)
+    if out:
+        out.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _open(
+    models: Sequence[str], store: Path | None, url: str | None
+) -> "Iterator[AbstractContextManager[AnyModel]]":
+    """Yield each model, loaded or on a server."""
+    if url is not None:
+        if store is not None:
+            raise LatteMixError("--url cannot be combined with --store.")
+        from lattemix.client import Client
+
+        if not models:
+            with Client(url) as client:
+                models = client.info().models
+        yield from (Client(url, model=name) for name in models)
+        return
+    from lattemix.model import load
+
+    for name in models or DEFAULT_MODELS:
+        yield nullcontext(load(name, store=store))
+
+
+@commands.command()
+def calibrate(
+    file: PairsFile,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Name of the calibrated model to store; default: only report."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Directory for the plot, the figures and calibration.json."),
+    ] = None,
+    columns: ColumnsOption = None,
+    scale: ScaleOption = None,
+    about: Annotated[
+        str | None, typer.Option(help="Description of the pairs; default: the file's name.")
+    ] = None,
+    precision: Annotated[
+        list[float] | None, typer.Option(min=0, max=1, help="Wanted precision; repeatable.")
+    ] = None,
+    recall: Annotated[
+        list[float] | None, typer.Option(min=0, max=1, help="Wanted recall; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the cross-validation.")] = 0,
+    truncate: TruncateOption = None,
+    model: ModelOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Learn from labelled pairs what a model's scores mean: probabilities and thresholds."""
+    from lattemix.labelled.calibrate import DEFAULT_GOALS, calibrate, check_target, publish
+    from lattemix.labelled.pairs import parse_scale, read_labelled
+    from lattemix.model import load
+
+    if out is not None:
+        check_name(out)
+    pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
+    if not pairs.is_binary and (precision or recall):
+        raise LatteMixError("--precision and --recall are for labels 0 and 1.")
+    loaded = load(model, store=store)
+    models = Store(read_settings(ModelSettings, store=store).store)
+    artifact = models.open(loaded.info().model_id)
+    if out is not None:
+        check_target(models, out, artifact)
+    goals = _goals(precision, recall) or DEFAULT_GOALS
+    described = about or f"{file.name}, {len(pairs):,} labelled pairs"
+    head = artifact.manifest.head.sha256
+    result = calibrate(loaded, pairs, head, described, goals, seed, truncate)
+    typer.echo(result)
+    if report is not None:
+        _write_report(result, report)
+        typer.echo(f"\nThe report is in {report}.", err=True)
+    if out is not None:
+        published = publish(models, artifact, out, result.calibration).manifest.reference
+        typer.echo(f"\n{published} is ready: LATTEMIX_MODEL={out}", err=True)
+
+
+def _write_report(report: "CalibrationReport", directory: Path) -> None:
+    from lattemix.labelled.plots import draw
+
+    directory.mkdir(parents=True, exist_ok=True)
+    report.calibration.write(directory / CALIBRATION)
+    text = report.model_dump_json(indent=1) + "\n"
+    (directory / "report.json").write_text(text, encoding="utf-8")
+    draw(report, directory / "report.png")
+
+
+def _goals(precision: list[float] | None, recall: list[float] | None) -> "Goals":
+    goals: Goals = [("precision", value) for value in precision or ()]
+    return [*goals, *(("recall", value) for value in recall or ())]
