@@ -14,7 +14,18 @@ from app.engine import Models
 from app.keys import Keys, RequireKey
 from app.limits import Admission
 from app.observe import Metrics, Observe, tracing
-from app.routes import embed, explain, openai, playground, rank, rerank, similarity, status, tei
+from app.routes import (
+    embed,
+    evaluate,
+    explain,
+    openai,
+    playground,
+    rank,
+    rerank,
+    similarity,
+    status,
+    tei,
+)
 from app.routes.context import Service
 from app.settings import Settings, load_settings
 from lattemix import __version__
@@ -63,7 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     # Only for the documentation: `RequireKey` checks the key before the body is read.
     bearer = [Depends(HTTPBearer(auto_error=False))] if keys else []
-    model_routers = (similarity, embed, rank, explain, openai, rerank, tei)
+    model_routers = (similarity, embed, rank, explain, evaluate, openai, rerank, tei)
     routers = (*(routes.router for routes in model_routers), openai.models_router)
     for router in (*routers, explain.latent_router, status.router):
         app.include_router(router, dependencies=bearer)

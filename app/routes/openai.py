@@ -5,13 +5,13 @@ from fastapi import APIRouter, Response
 from app.engine import ServedModel
 from app.errors import ApiError, document
 from app.routes.context import Context, Loaded
-from app.routes.route import TokenIdRoute
+from app.routes.route import NumbersRoute
 from app.routes.serialize import document_model_responses, json_response, to_base64
 from app.routes.vectors import VectorFormat, usage
 from app.schemas.openai import EmbeddingsRequest, EmbeddingsResponse, ModelEntry, ModelList
 from app.token_ids import texts_of
 
-router = APIRouter(tags=["openai"], route_class=TokenIdRoute)
+router = APIRouter(tags=["openai"], route_class=NumbersRoute)
 models_router = APIRouter(tags=["openai"])
 
 

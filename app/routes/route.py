@@ -30,7 +30,7 @@ class ModelRoute(APIRoute):
     and parses large bodies on the event loop.
     """
 
-    token_ids = False  # whether texts may be lists of token ids
+    numbers = False  # whether a body may hold any number of numbers
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the coroutine function that answers a request."""
@@ -56,7 +56,7 @@ class ModelRoute(APIRoute):
 
     def _parse_large(self, content: bytes, adapter: TypeAdapter[Any], max_inputs: int) -> Any:
         """Return the validated body; reject it before parsing if it has too many items."""
-        if _has_more_items(content, max_inputs, self.token_ids):
+        if _has_more_items(content, max_inputs, self.numbers):
             raise ApiError(
                 "TooLarge",
                 f"The body holds more items than the {max_inputs:,} sentences of "
@@ -65,10 +65,10 @@ class ModelRoute(APIRoute):
         return _parse(content, adapter)
 
 
-class TokenIdRoute(ModelRoute):
-    """An endpoint whose texts may be lists of token ids."""
+class NumbersRoute(ModelRoute):
+    """An endpoint whose bodies hold lists of numbers: token ids, or scores."""
 
-    token_ids = True
+    numbers = True
 
 
 async def _read(request: Request) -> bytes:

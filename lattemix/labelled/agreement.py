@@ -18,7 +18,7 @@ from lattemix.labelled.measures import (
     reliability,
     spearman,
 )
-from lattemix.labelled.pairs import LabelError, LabelledPairs
+from lattemix.labelled.pairs import LabelError, LabelledPairs, Labels
 from lattemix.model import Model
 from lattemix.responses import PairSimilarity, Rejection
 from lattemix.settings import Truncate
@@ -72,13 +72,13 @@ def resamples_of(pairs: int) -> Resamples:
     return Resamples(pairs, max(200, min(RESAMPLES, _RESAMPLED_PAIRS // pairs)))
 
 
-def agreement(scores: Floats, pairs: LabelledPairs) -> Agreement:
-    """Measure the agreement of scores [N] with the labels of pairs."""
-    resamples = resamples_of(len(pairs))
-    correlation = resamples.estimate(spearman(scores, pairs.labels))
-    if not pairs.is_binary:
+def agreement(scores: Floats, labels: Labels) -> Agreement:
+    """Measure the agreement of scores [N] with labels."""
+    resamples = resamples_of(len(labels))
+    correlation = resamples.estimate(spearman(scores, labels.labels))
+    if not labels.is_binary:
         return Agreement(spearman=correlation)
-    ranking = Ranking(scores, pairs.labels)
+    ranking = Ranking(scores, labels.labels)
     return Agreement(
         spearman=correlation,
         auc=resamples.estimate(ranking.auc),
@@ -87,17 +87,17 @@ def agreement(scores: Floats, pairs: LabelledPairs) -> Agreement:
 
 
 def check_calibration(
-    calibration: Calibration | None, scores: Mapping[Metric, Floats], pairs: LabelledPairs
+    calibration: Calibration | None, scores: Mapping[Metric, Floats], labels: Labels
 ) -> CalibrationCheck | None:
     """Compare a calibration's predictions with labels; None if it was fitted for other labels."""
     if calibration is None or calibration.metric not in scores:
         return None
-    if (calibration.kind, calibration.scale) != (pairs.kind, pairs.scale):
+    if (calibration.kind, calibration.scale) != (labels.kind, labels.scale):
         return None
     low, high = calibration.scale
     predicted = (calibration.apply(scores[calibration.metric]) - low) / (high - low)
     return CalibrationCheck(
         kind=calibration.kind,
-        error=calibration_error(predicted, pairs.targets),
-        bins=reliability(predicted, pairs.targets),
+        error=calibration_error(predicted, labels.targets),
+        bins=reliability(predicted, labels.targets),
     )

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +30,11 @@ class LabelError(LatteMixError):
     """Labelled pairs cannot be used."""
 
 
-@dataclass(frozen=True)
-class LabelledPairs:
-    """Pairs of sentences and their labels."""
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The labels of pairs: 0 and 1, or ratings on a scale."""
 
-    name: str  # of the file, in messages
-    a: Sequence[str]
-    b: Sequence[str]
+    name: str  # of the file or field, in messages
     labels: Floats  # [N]
     scale: Scale
 
@@ -58,17 +57,7 @@ class LabelledPairs:
         low, high = self.scale
         return (self.labels - low) / (high - low)
 
-    @property
-    def texts(self) -> list[str]:
-        """Both sentences of every pair: a, b, a, b, ..."""
-        return [text for pair in zip(self.a, self.b, strict=True) for text in pair]
-
-    def take(self, indices: NDArray[np.intp]) -> "LabelledPairs":
-        """Return the pairs at some indices."""
-        a, b = ([texts[i] for i in indices] for texts in (self.a, self.b))
-        return LabelledPairs(self.name, a, b, self.labels[indices], self.scale)
-
-    def check(self, minimum: int = MIN_PAIRS) -> "LabelledPairs":
+    def check(self, minimum: int = MIN_PAIRS) -> Self:
         """Return self; raise `LabelError` if nothing can be learned from the labels."""
         if len(self) < minimum:
             raise LabelError(f"{self.name} has {len(self)} pairs: label at least {minimum}.")
@@ -83,6 +72,24 @@ class LabelledPairs:
                 )
         elif len(np.unique(self.labels)) == 1:
             raise LabelError(f"{self.name} gives every pair the label {self.labels[0]:g}.")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledPairs(Labels):
+    """Pairs of sentences and their labels."""
+
+    a: Sequence[str]
+    b: Sequence[str]
+
+    def take(self, indices: NDArray[np.intp]) -> "LabelledPairs":
+        """Return the pairs at some indices."""
+        a, b = ([texts[i] for i in indices] for texts in (self.a, self.b))
+        return replace(self, a=a, b=b, labels=self.labels[indices])
+
+    def check(self, minimum: int = MIN_PAIRS) -> Self:
+        """As `Labels.check`; also reject equal pairs with contradictory labels."""
+        super().check(minimum)
         self._check_contradictions()
         return self
 
@@ -130,24 +137,29 @@ def labelled(name: str, rows: Iterable[Sequence[object]], scale: Scale | None) -
         a.append(str(first))
         b.append(str(second))
         labels.append(_number(value, where))
-    if not labels:
-        raise LabelError(f"{name} has no labelled pairs.")
-    array = np.array(labels, np.float64)
-    if scale is None and not np.isin(array, BINARY).all():
-        row = int(np.flatnonzero(~np.isin(array, BINARY))[0])
+    checked = check_labels(name, np.array(labels, np.float64), scale)
+    return LabelledPairs(name=name, a=a, b=b, labels=checked.labels, scale=checked.scale)
+
+
+def check_labels(name: str, labels: Floats, scale: Scale | None) -> Labels:
+    """Return labels on a scale; raise `LabelError` for none, or one outside the scale."""
+    if not len(labels):
+        raise LabelError(f"{name} has no labels.")
+    if scale is None and not np.isin(labels, BINARY).all():
+        row = int(np.flatnonzero(~np.isin(labels, BINARY))[0])
         raise LabelError(
-            f"{name}, row {row + 1:,}: label {array[row]:g} is neither 0 nor 1. If the labels are "
-            "ratings, give their scale, as in --scale 0,5."
+            f"{name}, row {row + 1:,}: label {labels[row]:g} is neither 0 nor 1. If the labels are "
+            "ratings, give their scale, as in 0,5."
         )
     low, high = scale or BINARY
-    outside = np.flatnonzero((array < low) | (array > high))
+    outside = np.flatnonzero((labels < low) | (labels > high))
     if outside.size:
         row = int(outside[0])
         raise LabelError(
-            f"{name}, row {row + 1:,}: label {array[row]:g} is outside the scale from {low:g} to "
+            f"{name}, row {row + 1:,}: label {labels[row]:g} is outside the scale from {low:g} to "
             f"{high:g}."
         )
-    return LabelledPairs(name, a, b, array, (low, high))
+    return Labels(name=name, labels=labels, scale=(low, high))
 
 
 def _number(value: object, where: str) -> float:
