@@ -16,10 +16,12 @@ from app.observe.trace import Trace
 from app.schemas.common import LONE_SURROGATE, TAGS
 from lattemix.calibrated import CalibrationError
 from lattemix.errors import DimensionsError, DTypeError, InferenceError
+from lattemix.labelled.pairs import LabelError
 from lattemix.similarity import MetricError
 
 ErrorType = Literal[
     "Empty",
+    "UnusableLabels",
     "Unauthorized",
     "NotFound",
     "MethodNotAllowed",
@@ -47,6 +49,11 @@ ERRORS: dict[ErrorType, ErrorKind] = {
         400,
         "A list is empty, or a text has no words.",
         "inputs[1] is empty: the model finds no words in it.",
+    ),
+    "UnusableLabels": ErrorKind(
+        400,
+        "Nothing can be measured on these labels; the message says why.",
+        "labels has 3 pairs with label 1 among 40: label at least 5 of each class.",
     ),
     "Unauthorized": ErrorKind(
         401,
@@ -221,6 +228,7 @@ def install(app: FastAPI) -> None:
         RequestValidationError,
         MetricError,
         CalibrationError,
+        LabelError,
         DimensionsError,
         DTypeError,
         UnknownModelError,
@@ -273,6 +281,8 @@ def _translate(request: Request, error: Exception) -> ApiError:
             return ApiError("Validation", f"{_problem_message(first)}{more}.", field=field)
         case UnknownModelError():
             return ApiError("NotFound", str(error), field="model")
+        case LabelError():
+            return ApiError("UnusableLabels", str(error), field="labels")
         case MetricError() | CalibrationError() | DimensionsError() | DTypeError():
             field = str(error).partition(" ")[0].lower()
             return ApiError("Validation", str(error), field=field)

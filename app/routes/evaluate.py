@@ -3,7 +3,7 @@
 import numpy as np
 from fastapi import APIRouter, Response
 
-from app.errors import ApiError
+from app.errors import document
 from app.routes.context import Context
 from app.routes.route import NumbersRoute
 from app.routes.serialize import document_model_responses, json_response
@@ -19,7 +19,7 @@ router = APIRouter(tags=["evaluate"], route_class=NumbersRoute)
     "/evaluate",
     summary="Agreement of scores with labels",
     response_model=EvaluateResponse,
-    responses=document_model_responses(),
+    responses={**document_model_responses(), **document("UnusableLabels")},
 )
 async def evaluate(body: EvaluateRequest, context: Context) -> Response:
     """Compare the scores of pairs with labels: correlation, precision and recall, reliability.
@@ -48,17 +48,12 @@ async def evaluate(body: EvaluateRequest, context: Context) -> Response:
 def _labels(body: EvaluateRequest) -> Labels:
     """Check that there is a label for every score, and that the labels differ."""
     if len(body.scores) != len(body.labels):
-        raise ApiError(
-            "Validation",
-            f"labels: there are {len(body.labels):,} for {len(body.scores):,} scores.",
-            field="labels",
-        )
+        counts = f"{len(body.labels):,} labels for {len(body.scores):,} scores"
+        raise LabelError(f"There are {counts}: send a label for every score.")
     values: Floats = np.array(body.labels, np.float64)
-    low, high = body.scale or (0, 1)
+    if body.scale is None:
+        return check_labels("labels", values, None).check()
+    low, high = body.scale
     if not low < high:
-        message = f"scale is [{low:g}, {high:g}]: give the lowest and the highest label."
-        raise ApiError("Validation", message, field="scale")
-    try:
-        return check_labels("labels", values, (low, high) if body.scale else None).check()
-    except LabelError as error:
-        raise ApiError("Validation", f"{error}", field="labels") from error
+        raise LabelError(f"scale is [{low:g}, {high:g}]: give the lowest and the highest label.")
+    return check_labels("labels", values, (low, high)).check()

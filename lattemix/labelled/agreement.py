@@ -74,6 +74,8 @@ def resamples_of(pairs: int) -> Resamples:
 
 def agreement(scores: Floats, labels: Labels) -> Agreement:
     """Measure the agreement of scores [N] with labels."""
+    if scores.min() == scores.max():
+        raise LabelError(f"{labels.name}: all pairs have the score {scores[0]:g}.")
     resamples = resamples_of(len(labels))
     correlation = resamples.estimate(spearman(scores, labels.labels))
     if not labels.is_binary:

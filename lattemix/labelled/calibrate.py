@@ -80,7 +80,7 @@ class CalibrationReport(BaseModel):
                 [
                     f"{t.goal} {t.wanted:g}",
                     str(t.score),
-                    f"{calibration.apply(t.score.value or 0):.3f}",
+                    f"{calibration.apply(t.score.value):.3f}",
                     str(t.precision),
                     str(t.recall),
                 ]
@@ -154,12 +154,12 @@ def calibrate(
 
 def _held_out(choice: Choice, pairs: LabelledPairs, measured: Agreement) -> dict[str, float]:
     """Measures of the held-out predictions."""
-    estimates = {name: e.value for name, e in measured if e is not None and e.value is not None}
+    estimates = {name: estimate for name, estimate in measured if estimate is not None}
     return {
         "calibration_error": round(calibration_error(choice.held_out, pairs.targets), 4),
         "brier": round(brier(choice.held_out, pairs.targets), 4),
         "log_loss": round(choice.losses[choice.metric, choice.method], 4),
-        **{name: round(value, 4) for name, value in estimates.items()},
+        **{name: round(estimate.value, 4) for name, estimate in estimates.items()},
     }
 
 

@@ -1,6 +1,5 @@
 """How well scores agree with labels, in numpy: the server measures, too."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -21,8 +20,8 @@ _BINS = 10
 class Estimate(BaseModel):
     """A measured number and its 95 % interval, by bootstrap over pairs."""
 
-    value: float | None = Field(description="Null if all scores are equal.")
-    low: float | None
+    value: float
+    low: float | None = Field(description="Null if no resample defines the number.")
     high: float | None
 
     @classmethod
@@ -30,11 +29,9 @@ class Estimate(BaseModel):
         """Return a number with the interval of its resamples."""
         finite = samples[np.isfinite(samples)]
         low, high = np.percentile(finite, [2.5, 97.5]).tolist() if finite.size else (None, None)
-        return cls(value=value if math.isfinite(value) else None, low=low, high=high)
+        return cls(value=value, low=low, high=high)
 
     def __str__(self) -> str:
-        if self.value is None:
-            return "undefined"
         interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
         return f"{self.value:.3f}{interval}"
 

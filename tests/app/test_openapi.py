@@ -44,4 +44,4 @@ def test_every_response_is_documented(server: str, tmp_path: Path) -> None:
     command = [st, "--config-file", config, "run", f"{server}/openapi.json", *options]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
-    assert "Tested: 19" in result.stdout
+    assert "Tested: 20" in result.stdout

@@ -255,6 +255,7 @@ def test_openapi_documents_every_error(client: TestClient) -> None:
         "/rank",
         "/matrix",
         "/explain",
+        "/evaluate",
         "/tokenize",
         "/rerank",
         "/v1/embeddings",
