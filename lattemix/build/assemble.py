@@ -10,9 +10,9 @@ import onnx
 from numpy.typing import NDArray
 
 from lattemix import __version__
+from lattemix.build.activations import measure_activations
 from lattemix.build.backbones import Checkpoint, TokenVectors
 from lattemix.build.backbones.words import TABLE
-from lattemix.build.calibration import calibrate
 from lattemix.build.distill import open_origin
 from lattemix.build.graph import Float16Graph, Graph, Int8Graph
 from lattemix.build.head import Floats, Head
@@ -79,10 +79,10 @@ def assemble(
 
 
 def build_precision(checkpoint: Checkpoint, head: Head, precision: Precision) -> onnx.ModelProto:
-    """Return the model in a precision; int8 is calibrated first, if the graph has products."""
+    """Return the model in a precision; int8 measures activations first."""
     if precision == "int8":
         stored = stores_distributions(checkpoint, head)
-        graph: Graph = Int8Graph({} if stored else calibrate(checkpoint, head))
+        graph: Graph = Int8Graph({} if stored else measure_activations(checkpoint, head))
     else:
         graph = Float16Graph() if precision == "fp16" else Graph()
     return build_model(checkpoint, head, graph)

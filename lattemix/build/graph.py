@@ -131,7 +131,7 @@ class Float16Graph(Graph):
 
 
 class RecordingGraph(Graph):
-    """A float32 graph that records the input and the matrix of every product, for calibration."""
+    """A float32 graph that records the input and the matrix of every product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Quantisation:
 class Int8Graph(Graph):
     """Matrix products of 8-bit integers, for CPUs.
 
-    Static quantisation: the inputs' scales were calibrated beforehand. Dynamic quantisation has
+    Static quantisation: the scales of the inputs were measured beforehand. Dynamic quantisation has
     one scale per batch, so that a sentence's result would depend on its neighbours. Weights have a
     scale per column and 7 bits: on processors without 8-bit dot products, the sum of two 8-bit
     products overflows 16 bits. A product without an entry in `quantisations` stays in float32.

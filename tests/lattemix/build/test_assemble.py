@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from lattemix.build import assemble as module
+from lattemix.build.activations import measure_activations
 from lattemix.build.assemble import assemble
 from lattemix.build.backbones import BackboneError, Checkpoint, words
-from lattemix.build.calibration import calibrate
 from lattemix.build.families import ExportError
 from lattemix.build.graph import Quantisation
 from lattemix.build.head import Head
@@ -98,9 +98,9 @@ def test_does_not_publish_a_badly_quantised_graph(
     head_directory: Path, backbone: Path, new_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def coarse(checkpoint: Checkpoint, head: Head) -> dict[str, Quantisation]:
-        return {name: Quantisation(1e4, 128) for name in calibrate(checkpoint, head)}
+        return {name: Quantisation(1e4, 128) for name in measure_activations(checkpoint, head)}
 
-    monkeypatch.setattr(module, "calibrate", coarse)
+    monkeypatch.setattr(module, "measure_activations", coarse)
     with pytest.raises(ExportError, match=r"The int8 graph differs .* m:int8 was not published"):
         assemble(head_directory, new_store, "m", str(backbone), precisions=["int8"])
     assert new_store.entries() == []

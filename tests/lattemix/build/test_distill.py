@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+import torch
 from tokenizers import models
 
 from lattemix.build.assemble import assemble
@@ -19,6 +20,7 @@ from lattemix.errors import EmptyTextError
 from model_store import Store
 from tests.tiny import LAYERS, SENTENCES, VOCABULARY, WORDS, random_head, token_vectors
 from training.backbones import load
+from training.backbones.transformer import Transformer
 
 SPECIAL = [0, 1, 2, 3]  # [PAD], [UNK], [CLS], [SEP]
 
@@ -112,8 +114,10 @@ def test_distills_a_sentencepiece_vocabulary(backbone: Path, tmp_path: Path) -> 
     distill(Checkpoint.read(copy), tmp_path / "table")
     distilled = Checkpoint.read(tmp_path / "table")
     assert distilled.ignored_ids == [0, 1]  # the config's padding id, and the unknown token
-    expected = load(Checkpoint.read(copy), 16)
-    rows = expected._run([[4], [5]])[LAYERS][:, 0].numpy()  # no special tokens
+    transformer = Transformer(Checkpoint.read(copy), 16)
+    with torch.inference_mode():
+        states = transformer.hidden_states([[4], [5]])  # no special tokens
+    rows = states[LAYERS][:, 0].numpy()
     np.testing.assert_allclose(table(distilled)[4:6], rows, atol=1e-5)
 
 

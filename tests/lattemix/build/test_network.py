@@ -52,7 +52,7 @@ def test_graph_matches_the_head_reference(
 
 
 def test_identity_pool_returns_the_distribution_of_each_token(encoder: Encoder) -> None:
-    tokens = encoder._tokenizer(["a man is eating"])[0].ids
+    tokens = encoder.tokenizer(["a man is eating"])[0].ids
     ids, mask = np.array([tokens]), np.ones((1, len(tokens)), np.int64)
     per_token = encoder._session.run(ids, mask, np.eye(len(tokens), dtype=np.float32)[None])
     assert per_token.shape == (1, len(tokens), 4, 5)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from lattemix.build import calibration
+from lattemix.build import activations
+from lattemix.build.activations import best_range, measure_activations, sentences
 from lattemix.build.backbones import Checkpoint
-from lattemix.build.calibration import best_range, calibrate, sentences
 from lattemix.build.head import Head
 
 RNG = np.random.default_rng(0)
@@ -30,20 +30,20 @@ def test_range_includes_zero(values: list[float]) -> None:
     assert restored.max() >= max(values) * 0.25
 
 
-def test_calibrates_every_product(checkpoint: Checkpoint, head: Head) -> None:
+def test_measures_every_product(checkpoint: Checkpoint, head: Head) -> None:
     blocks = ("attention.self", "attention.output.dense", "intermediate.dense", "output.dense")
     names = {f"encoder.layer.{layer}.{block}" for layer in (0, 1) for block in blocks}
-    assert calibrate(checkpoint, head).keys() == {"head.0", *names}
+    assert measure_activations(checkpoint, head).keys() == {"head.0", *names}
 
 
 def test_scales_channels_only_if_that_reduces_the_error() -> None:
-    even = calibration._best_quantisation(VALUES, MATRIX)
+    even = activations._best_quantisation(VALUES, MATRIX)
     assert even is not None
     assert even.channel_scales is None
     values, matrix = VALUES.copy(), MATRIX.copy()
     values[:, 3] *= 40  # an outlier channel that contributes no more than the others
     matrix[3] /= 40
-    uneven = calibration._best_quantisation(values, matrix)
+    uneven = activations._best_quantisation(values, matrix)
     assert uneven is not None
     assert uneven.channel_scales is not None
     assert uneven.channel_scales[3] > 5 * np.median(uneven.channel_scales)
@@ -52,9 +52,9 @@ def test_scales_channels_only_if_that_reduces_the_error() -> None:
 def test_rejects_quantisation_that_loses_too_much() -> None:
     values = VALUES.copy()
     values[::20] *= 1000  # outlier tokens, in every channel, which channel scales cannot help
-    assert calibration._best_quantisation(values, MATRIX) is None
+    assert activations._best_quantisation(values, MATRIX) is None
 
 
-def test_calibration_sentences_are_distinct() -> None:
+def test_sentences_are_distinct() -> None:
     assert len(sentences()) == len(set(sentences())) > 90
     assert all(text == text.strip() for text in sentences())

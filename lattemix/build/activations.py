@@ -27,11 +27,11 @@ _TINY = 1e-4
 @lru_cache
 def sentences() -> tuple[str, ...]:
     """Return everyday sentences of many lengths and kinds."""
-    text = (Path(__file__).parent / "calibration.txt").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "activations.txt").read_text(encoding="utf-8")
     return tuple(text.splitlines())
 
 
-def calibrate(checkpoint: Checkpoint, head: Head) -> dict[str, Quantisation]:
+def measure_activations(checkpoint: Checkpoint, head: Head) -> dict[str, Quantisation]:
     """Return the best quantisation of each matrix product's input, by the product's name.
 
     Products that would lose too much precision are left out.
