@@ -95,7 +95,7 @@ def test_errors_are_json_if_npy_was_requested(client: TestClient) -> None:
         ({"format": "xml"}, "format: Input should be 'dense', 'flat', 'sparse' or 'base64'"),
         ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
         ({"dtype": "int4"}, "dtype: Input should be 'float32', 'float16', 'int8' or 'binary'"),
-        ({"prompt_name": "query"}, "prompt_name: Input should be None"),
+        ({"prompt_name": "query"}, "prompt_name: models have no prompts; leave it out"),
         ({"normalize": 1}, "normalize: Input should be a valid boolean"),
         ({"dimensions": 8}, "dimensions must be a multiple of 5 from 5 to 20, not 8"),
         ({"dimensions": 25}, "dimensions must be a multiple of 5 from 5 to 20, not 25"),
