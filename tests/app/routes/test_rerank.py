@@ -57,7 +57,7 @@ def test_rerank_returns_the_first_documents(
         ({"documents": ["a", " "]}, 400, "documents[1] is empty"),
         ({"documents": [{"title": "a"}]}, 422, "documents[0].text: Field required"),
         ({"documents": ["a", {"text": 1}]}, 422, "documents[1].text: Input should be a valid"),
-        ({"documents": ["a", 1]}, 422, "documents[1]: Input should be"),
+        ({"documents": ["a", 1]}, 422, "documents[1]: should be a string or an object with a text"),
         ({"documents": "a"}, 422, "documents: Input should be a valid list"),
         ({"top_n": -1}, 422, "top_n: Input should be greater than or equal to 0"),
         ({"query": " "}, 400, "query is empty"),
@@ -90,6 +90,8 @@ def test_score_compares_one_with_all_or_pairs(client: TestClient) -> None:
     one_to_all = expected([[QUERY, text] for text in TEXTS])
     assert scores(client, {"text_1": QUERY, "text_2": TEXTS}) == one_to_all
     assert scores(client, {"queries": QUERY, "documents": TEXTS, "user": "u"}) == one_to_all
+    assert scores(client, {"queries": QUERY, "items": TEXTS}) == one_to_all
+    assert scores(client, {"data_1": QUERY, "data_2": TEXTS}) == one_to_all
     pairs = {"text_1": TEXTS[::-1], "text_2": TEXTS}
     assert scores(client, pairs) == expected(
         [[a, b] for a, b in zip(TEXTS[::-1], TEXTS, strict=True)]
