@@ -3,6 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from app.server import create_app
+from app.settings import Settings
 from lattemix.encoder import Encoder
 from tests.app.conftest import failure
 
@@ -115,3 +117,24 @@ def test_rejects_invalid_score_requests(
     status, kind, message = failure(client.post("/v1/score", json=body))
     assert (status, kind) == expected
     assert message.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"query": " "}, "query"),
+        ({"query": "dog " * 20, "truncate": "error"}, "query"),
+        ({"query": "x" * 2_000}, "query"),
+        ({"documents": ["a", " "]}, "documents"),
+        ({"documents": []}, "documents"),
+    ],
+)
+def test_param_is_the_field_that_the_message_names(
+    settings: Settings, body: dict[str, object], param: str
+) -> None:
+    limited = settings.model_copy(update={"max_characters": 1_000})
+    with TestClient(create_app(limited)) as client:
+        request = {"query": QUERY, "documents": TEXTS} | body
+        error = client.post("/v1/rerank", json=request).json()["error"]
+    assert error["message"].startswith(param)
+    assert error["param"] == param
