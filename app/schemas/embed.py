@@ -63,3 +63,7 @@ class EmbedRequest(ModelChoice, VectorOptions, DirectedTruncation):
     # Of text-embeddings-inference.
     normalize: StrictBool = Field(True, description="No effect: vectors always have unit length.")
     prompt_name: PromptName = None
+    # Of `InferenceClient`.
+    encoding_format: Literal["float"] | None = Field(
+        None, description="No effect: vectors are lists of numbers; `/v1/embeddings` has `base64`."
+    )

@@ -96,6 +96,7 @@ def test_errors_are_json_if_npy_was_requested(client: TestClient) -> None:
         ({"cutoff": 2}, "cutoff: Input should be less than or equal to 1"),
         ({"dtype": "int4"}, "dtype: Input should be 'float32', 'float16', 'int8' or 'binary'"),
         ({"prompt_name": "query"}, "prompt_name: models have no prompts; leave it out"),
+        ({"encoding_format": "base64"}, "encoding_format: Input should be 'float'"),
         ({"normalize": 1}, "normalize: Input should be a valid boolean"),
         ({"dimensions": 8}, "dimensions must be a multiple of 5 from 5 to 20, not 8"),
         ({"dimensions": 25}, "dimensions must be a multiple of 5 from 5 to 20, not 25"),
