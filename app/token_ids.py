@@ -16,6 +16,10 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))  # UTF-8 bytes that do not begin a cha
 # them, perhaps inside a character.
 _EDGE = 8
 
+_HINT = (
+    "; its default needs lattemix[tiktoken] on the server, and a vocabulary (TIKTOKEN_CACHE_DIR)"
+)
+
 
 def texts_of(rows: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
     """Return the texts of token ids; raise `ApiError` for ids whose text is not certain.
@@ -33,7 +37,7 @@ def _text(index: int, ids: list[int], tokenizer: Tokenizer) -> str:
         text = _cl100k_text(ids)
     if text is None:
         others = "" if _cl100k() is None else ", nor OpenAI's cl100k_base"
-        hint = "; for its default, install lattemix[tiktoken] on the server" if not others else ""
+        hint = "" if others else _HINT
         raise ApiError(
             "Validation",
             f"input[{index}]: these token ids are not the model's, special tokens included{others}"

@@ -117,8 +117,9 @@ class Models:
         """Raise `UnavailableError` or `InferenceError` unless every model works."""
         if self.host.draining:
             raise UnavailableError("The service is stopping.")
-        for model in tuple(self):
-            await model.engine.check()
+        for name in tuple(self._models):
+            with self.lease(name) as model:
+                await model.engine.check()
 
     async def reload(self) -> None:
         """Load each model again whose artifact was replaced; requests in progress keep theirs.
@@ -129,13 +130,14 @@ class Models:
             for model in tuple(self):
                 try:
                     encoder = await asyncio.to_thread(self._load_if_replaced, model)
-                except LatteMixError as error:
-                    log.error("%s is not reloaded: %s", model.name, error)
+                    if encoder is None:
+                        log.info("%s is unchanged", model.name)
+                        continue
+                    engine = await asyncio.to_thread(self._start, model.name, encoder)
+                except Exception as error:  # memory, for example
+                    expected = isinstance(error, LatteMixError)
+                    log.error("%s is not reloaded: %s", model.name, error, exc_info=not expected)
                     continue
-                if encoder is None:
-                    log.info("%s is unchanged", model.name)
-                    continue
-                engine = await asyncio.to_thread(self._start, model.name, encoder)
                 self._models[model.name] = ServedModel(model.name, model.reference, engine)
                 model.replaced = True
                 old, new = model.manifest.fingerprint, encoder.manifest.fingerprint

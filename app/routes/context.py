@@ -61,8 +61,7 @@ class RequestContext:
         """Choose the model of the request; None is the default."""
         with self.service.models.lease(name) as model:
             self.model = model
-            self.trace.model = model.name
-            self.trace.fingerprint = model.manifest.fingerprint
+            _identify(self.trace, model)
             yield
 
     async def encode(
@@ -93,11 +92,11 @@ class RequestContext:
         try:
             return await encode(texts, self.trace, truncate)
         except EmptyTextError as error:
-            message = f"{name(error.index)} {error.reason}."
-            raise ApiError("Empty", message, field=field) from error
+            text = name(error.index)
+            raise ApiError("Empty", f"{text} {error.reason}.", field=_field_of(text)) from error
         except TooLongError as error:
-            message = f"{name(error.index)} {error.reason}."
-            raise ApiError("TooLarge", message, field=field) from error
+            text = name(error.index)
+            raise ApiError("TooLarge", f"{text} {error.reason}.", field=_field_of(text)) from error
 
     async def compute(self, job: Callable[[], T], mixtures: int | None = None) -> T:
         """Run a job inline if it is small, else in a thread.
@@ -141,6 +140,7 @@ class RequestContext:
                     "TooLarge",
                     f"{name(index)} has {len(text):,} characters, more than the "
                     f"{max_characters:,} of LATTEMIX_MAX_CHARACTERS: shorten it, or raise it.",
+                    field=_field_of(name(index)),
                 )
 
     @asynccontextmanager
@@ -179,6 +179,24 @@ class RequestContext:
             timer.cancel()
             if disconnect is not None:
                 disconnect.cancel()
+
+
+def choose_model(request: Request, name: str | None) -> ServedModel:
+    """Return a model for a request that does not compute, and name it in the response's headers."""
+    service: Service = request.app.state.service
+    model = service.models.get(name)
+    _identify(request.state.trace, model)
+    return model
+
+
+def _identify(trace: Trace, model: ServedModel) -> None:
+    trace.model = model.name
+    trace.fingerprint = model.manifest.fingerprint
+
+
+def _field_of(name: str) -> str:
+    """Return `pairs` for `pairs[3][0]`."""
+    return name.partition("[")[0]
 
 
 # A coroutine: FastAPI would run a plain function in a thread.

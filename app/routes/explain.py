@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.errors import ApiError, document
-from app.routes.context import Context, Loaded
+from app.routes.context import Context, choose_model
 from app.routes.route import ModelRoute
 from app.routes.serialize import document_model_responses, json_response
 from app.schemas.common import MODEL
@@ -54,13 +54,13 @@ async def explain_pair(body: ExplainRequest, context: Context) -> Response:
     responses=document("Unauthorized", "NotFound", "Validation"),
 )
 async def latent(
-    service: Loaded,
+    request: Request,
     dim: int,
     index: Annotated[int, Path(alias="class")],
     model: Annotated[str | None, Query(description=MODEL)] = None,
 ) -> LatentResponse:
     """Return the words of the training corpus most typical of one class of one latent dim."""
-    served = service.models.get(model)
+    served = choose_model(request, model)
     classes, manifest = served.engine.encoder.latents, served.manifest
     if classes is None:
         raise ApiError("NotFound", f"{manifest.name} has no words for its latent classes.")

@@ -1,10 +1,10 @@
 """OpenAI's API: `GET /v1/models` and `POST /v1/embeddings`."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from app.engine import ServedModel
 from app.errors import ApiError, document
-from app.routes.context import Context, Loaded
+from app.routes.context import Context, Loaded, choose_model
 from app.routes.route import NumbersRoute
 from app.routes.serialize import document_model_responses, json_response, to_base64
 from app.routes.vectors import VectorFormat, usage
@@ -29,9 +29,9 @@ async def models(service: Loaded) -> ModelList:
     summary="A served model",
     responses=document("Unauthorized", "NotFound", "Validation", path="/v1/"),
 )
-async def model(service: Loaded, model: str) -> ModelEntry:
+async def model(request: Request, model: str) -> ModelEntry:
     """Describe a served model."""
-    return _describe(service.models.get(model))
+    return _describe(choose_model(request, model))
 
 
 def _describe(model: ServedModel) -> ModelEntry:

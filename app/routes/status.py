@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.engine.errors import UnavailableError
 from app.errors import document
 from app.observe.metrics import CONTENT_TYPE
-from app.routes.context import Loaded
+from app.routes.context import Loaded, choose_model
 from app.schemas.common import MODEL
 from lattemix.errors import InferenceError
 from lattemix.model import model_info
@@ -56,10 +56,12 @@ async def metrics(service: Loaded) -> Response:
     responses=document("Unauthorized", "NotFound"),
 )
 async def info(
-    service: Loaded, model: Annotated[str | None, Query(description=MODEL)] = None
+    request: Request,
+    service: Loaded,
+    model: Annotated[str | None, Query(description=MODEL)] = None,
 ) -> InfoResponse:
     """Describe a served model, its origin and the limits on requests."""
-    settings, served = service.settings, service.models.get(model)
+    settings, served = service.settings, choose_model(request, model)
     described = model_info(served.engine.encoder).model_dump()
     return InfoResponse(
         **(described | served.identity),

@@ -51,6 +51,12 @@ def number(value: object) -> object:
     return value
 
 
+def _no_prompt(value: object) -> object:
+    if value is not None:
+        raise ValueError("models have no prompts; leave it out")
+    return value
+
+
 # Empty texts and lists are documented here but rejected later, with 400 instead of 422.
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
@@ -78,6 +84,13 @@ TruncateOption = Annotated[
 Direction = Annotated[
     Literal["right", "left"],
     BeforeValidator(_lower, json_schema_input_type=Literal["right", "left", "Right", "Left"]),
+]
+
+# Of text-embeddings-inference.
+PromptName = Annotated[
+    None,
+    BeforeValidator(_no_prompt),
+    Field(description="Not supported, because models have no prompts: leave it out."),
 ]
 
 MODEL = "Name of the model, as `/v1/models` lists it. Default: the server's default model."

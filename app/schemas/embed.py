@@ -9,6 +9,7 @@ from app.schemas.common import (
     Count,
     DirectedTruncation,
     ModelChoice,
+    PromptName,
     RequestBody,
     Texts,
     number,
@@ -61,4 +62,8 @@ class EmbedRequest(ModelChoice, VectorOptions, DirectedTruncation):
     )
     # Of text-embeddings-inference.
     normalize: StrictBool = Field(True, description="No effect: vectors always have unit length.")
-    prompt_name: None = Field(None, description="Models have no prompts: leave it out.")
+    prompt_name: PromptName = None
+    # Of `InferenceClient`.
+    encoding_format: Literal["float"] | None = Field(
+        None, description="No effect: vectors are lists of numbers; `/v1/embeddings` has `base64`."
+    )

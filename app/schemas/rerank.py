@@ -54,7 +54,11 @@ class Document(BaseModel):
 
 
 def _as_document(value: Any) -> Any:
-    return {"text": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"text": value}
+    if not isinstance(value, dict):
+        raise ValueError("should be a string or an object with a text")
+    return value
 
 
 _DOCUMENT: JsonValue = {
@@ -101,14 +105,14 @@ class ScoreRequest(Truncation, CompatibleRequest):
     """The body of vLLM's score endpoint."""
 
     text_1: Texts = Field(
-        validation_alias=AliasChoices("text_1", "queries"),
-        description="A text, or a list of texts. Also `queries`.",
+        validation_alias=AliasChoices("text_1", "queries", "data_1"),
+        description="A text, or a list of texts. Also `queries` or `data_1`.",
         examples=[QUERY],
     )
     text_2: Texts = Field(
-        validation_alias=AliasChoices("text_2", "documents"),
+        validation_alias=AliasChoices("text_2", "documents", "items", "data_2"),
         description="A text, or a list of texts: as many as `text_1` unless that is one text. "
-        "Also `documents`.",
+        "Also `documents`, `items` or `data_2`.",
         examples=[TEXTS],
     )
     metric: Metric | None = Field(None, description=METRIC)

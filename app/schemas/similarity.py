@@ -9,6 +9,7 @@ from app.schemas.common import (
     METRICS,
     DirectedTruncation,
     ModelChoice,
+    PromptName,
     RequestBody,
     Text,
     TextList,
@@ -46,6 +47,7 @@ class SourceParameters(DirectedTruncation):
     """Options of the comparison."""
 
     metric: Metric | None = Field(None, description=METRIC)
+    prompt_name: PromptName = None
 
 
 class SourceRequest(ModelChoice):

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, StrictBool
 
-from app.schemas.common import CompatibleRequest, Texts
+from app.schemas.common import CompatibleRequest, PromptName, Texts
 
 
 class TokenizeRequest(CompatibleRequest):
@@ -14,7 +14,7 @@ class TokenizeRequest(CompatibleRequest):
     add_special_tokens: StrictBool = Field(
         True, description="Whether to return the special tokens that the model reads."
     )
-    prompt_name: None = Field(None, description="Models have no prompts: leave it out.")
+    prompt_name: PromptName = None
 
 
 class Token(BaseModel):

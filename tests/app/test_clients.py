@@ -142,8 +142,17 @@ def test_hugging_face_sentence_similarity(server: str, encoder: Encoder, path: s
 @pytest.mark.parametrize("path", ["", "/embed"])
 def test_hugging_face_feature_extraction(server: str, encoder: Encoder, path: str) -> None:
     client = InferenceClient(f"{server}{path}")
-    rows = client.feature_extraction(SOURCE, normalize=True, truncate=True)
+    rows = client.feature_extraction(
+        SOURCE, normalize=True, truncate=True, truncation_direction="right", encoding_format="float"
+    )
     np.testing.assert_allclose(rows, expected_vectors(encoder, [SOURCE]), atol=1e-6)
+
+
+def test_hugging_face_dimensions(server: str, encoder: Encoder) -> None:
+    rows = InferenceClient(server).feature_extraction([SOURCE, *OTHERS], dimensions=10)
+    expected = expected_vectors(encoder, [SOURCE, *OTHERS])[:, :10]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
 
 
 def test_hugging_face_shows_the_error_message(server: str) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from app import run
 from app.run import Server, _bind, _listen
 from app.settings import Settings
+from lattemix.build.head import Head
 from lattemix.tokenization import Tokens
 from model_store import LatteMixError, Store
-from tests.app.conftest import failure, serve_in_thread, serving
+from tests.app.conftest import eventually, failure, serve_in_thread, serving
+from tests.app.engine.test_models import replace_tiny
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
@@ -87,6 +90,22 @@ def test_sigint_does_not_drain(settings: Settings) -> None:
         assert httpx.get(f"{url}/health").status_code == 200
         server.handle_exit(signal.SIGINT, None)
         assert server.should_exit
+
+
+def test_sighup_loads_a_replaced_model(private_store: Store, head: Head, backbone: Path) -> None:
+    with serving(private_store) as (process, url):
+
+        def fingerprint() -> str:
+            response = httpx.post(f"{url}/embed", json={"inputs": "a dog"})
+            assert response.status_code == 200
+            return response.headers["x-fingerprint"]
+
+        old = fingerprint()
+        replace_tiny(private_store, head, backbone)
+        assert fingerprint() == old
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: fingerprint() != old)
+        assert fingerprint() == private_store.open("tiny").manifest.fingerprint
 
 
 async def blocked_request(

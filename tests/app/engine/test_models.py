@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import Models
+from app.engine import Engine, Models
 from app.engine.errors import OverloadedError, UnavailableError, UnknownModelError
 from app.observe import Metrics, Trace
 from app.server import create_app
@@ -144,6 +144,47 @@ def test_reload_keeps_a_model_whose_artifact_is_damaged(
     run(models.reload)
     assert models.get("tiny") is tiny
     assert "tiny is not reloaded" in caplog.text
+
+
+@pytest.mark.parametrize("error", [LatteMixError("too slow"), OSError("disk")])
+def test_reload_keeps_a_model_whose_replacement_does_not_start(
+    models: Models,
+    both: Store,
+    head: Head,
+    backbone: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    def fail(name: str, encoder: Encoder) -> Engine:
+        raise error
+
+    tiny = models.get("tiny")
+    replace_tiny(both, head, backbone)
+    monkeypatch.setattr(models, "_start", fail)
+    caplog.set_level("INFO", "lattemix")
+    run(models.reload)
+    assert models.get("tiny") is tiny
+    assert f"tiny is not reloaded: {error}" in caplog.text
+    assert "static is unchanged" in caplog.text
+
+
+def test_check_does_not_fail_when_a_model_is_replaced_meanwhile(
+    models: Models, both: Store, head: Head, backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny, static = models
+    replace_tiny(both, head, backbone)
+
+    async def check_while_reloading() -> None:
+        await models.reload()
+        await until(lambda: tiny.engine.stopped)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(static.engine, "check", check_while_reloading)
+        models._models = {"static": static, "tiny": tiny}
+        await models.check()
+
+    run(scenario)
 
 
 def test_requests_choose_a_model(two: Settings, encoder: Encoder, static_encoder: Encoder) -> None:

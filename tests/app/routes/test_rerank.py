@@ -3,6 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from app.server import create_app
+from app.settings import Settings
 from lattemix.encoder import Encoder
 from tests.app.conftest import failure
 
@@ -57,7 +59,7 @@ def test_rerank_returns_the_first_documents(
         ({"documents": ["a", " "]}, 400, "documents[1] is empty"),
         ({"documents": [{"title": "a"}]}, 422, "documents[0].text: Field required"),
         ({"documents": ["a", {"text": 1}]}, 422, "documents[1].text: Input should be a valid"),
-        ({"documents": ["a", 1]}, 422, "documents[1]: Input should be"),
+        ({"documents": ["a", 1]}, 422, "documents[1]: should be a string or an object with a text"),
         ({"documents": "a"}, 422, "documents: Input should be a valid list"),
         ({"top_n": -1}, 422, "top_n: Input should be greater than or equal to 0"),
         ({"query": " "}, 400, "query is empty"),
@@ -90,6 +92,8 @@ def test_score_compares_one_with_all_or_pairs(client: TestClient) -> None:
     one_to_all = expected([[QUERY, text] for text in TEXTS])
     assert scores(client, {"text_1": QUERY, "text_2": TEXTS}) == one_to_all
     assert scores(client, {"queries": QUERY, "documents": TEXTS, "user": "u"}) == one_to_all
+    assert scores(client, {"queries": QUERY, "items": TEXTS}) == one_to_all
+    assert scores(client, {"data_1": QUERY, "data_2": TEXTS}) == one_to_all
     pairs = {"text_1": TEXTS[::-1], "text_2": TEXTS}
     assert scores(client, pairs) == expected(
         [[a, b] for a, b in zip(TEXTS[::-1], TEXTS, strict=True)]
@@ -113,3 +117,24 @@ def test_rejects_invalid_score_requests(
     status, kind, message = failure(client.post("/v1/score", json=body))
     assert (status, kind) == expected
     assert message.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"query": " "}, "query"),
+        ({"query": "dog " * 20, "truncate": "error"}, "query"),
+        ({"query": "x" * 2_000}, "query"),
+        ({"documents": ["a", " "]}, "documents"),
+        ({"documents": []}, "documents"),
+    ],
+)
+def test_param_is_the_field_that_the_message_names(
+    settings: Settings, body: dict[str, object], param: str
+) -> None:
+    limited = settings.model_copy(update={"max_characters": 1_000})
+    with TestClient(create_app(limited)) as client:
+        request = {"query": QUERY, "documents": TEXTS} | body
+        error = client.post("/v1/rerank", json=request).json()["error"]
+    assert error["message"].startswith(param)
+    assert error["param"] == param

@@ -34,6 +34,13 @@ def test_head_has_the_headers_of_get(client: TestClient, path: str) -> None:
     assert response.headers["content-type"] == client.get(path).headers["content-type"]
 
 
+@pytest.mark.parametrize("path", ["/info", "/latents/0/0", "/v1/models/tiny"])
+def test_get_responses_name_model_and_fingerprint(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.headers["x-model"] == "tiny"
+    assert response.headers["x-fingerprint"] == response.json()["fingerprint"]
+
+
 def test_info_has_text_embeddings_inference_fields(client: TestClient) -> None:
     info = client.get("/info").json()
     assert (info["model_id"], info["model_dtype"]) == ("tiny:fp32", "fp32")

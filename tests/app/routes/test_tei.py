@@ -22,12 +22,15 @@ SOURCE = {"source_sentence": "a man is eating", "sentences": ["a dog", "the sea 
         ("/embed", {"inputs": TEXTS, "format": "sparse"}),
         ("/similarity", {"inputs": SOURCE, "parameters": {}}),
         ("/similarity", {"inputs": SOURCE, "parameters": {"metric": "js"}}),
+        ("/similarity", {"inputs": SOURCE, "parameters": {"prompt_name": None}}),
     ],
 )
 def test_root_answers_like_embed_or_similarity(
     client: TestClient, path: str, body: dict[str, object]
 ) -> None:
-    assert client.post("/", json=body).json() == client.post(path, json=body).json()
+    response = client.post("/", json=body)
+    assert response.status_code == 200
+    assert response.json() == client.post(path, json=body).json()
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,10 @@ def test_root_answers_like_embed_or_similarity(
         ({}, "inputs: Field required"),
         ({"inputs": {"sentences": ["a"]}}, "inputs.source_sentence: Field required"),
         ({"inputs": "a", "x": 1}, "x: Extra inputs are not permitted"),
+        (
+            {"inputs": SOURCE, "parameters": {"prompt_name": "query"}},
+            "parameters.prompt_name: models have no prompts; leave it out",
+        ),
     ],
 )
 def test_root_names_the_problem(client: TestClient, body: object, text: str) -> None:
@@ -70,7 +77,7 @@ def test_tokenize_returns_all_tokens(client: TestClient, encoder: Encoder) -> No
         ({"inputs": []}, (400, "Empty", "inputs is empty: send at least one.")),
         (
             {"inputs": "a", "prompt_name": "x"},
-            (422, "Validation", "prompt_name: Input should be None."),
+            (422, "Validation", "prompt_name: models have no prompts; leave it out."),
         ),
     ],
 )
