@@ -15,7 +15,9 @@ from lattemix.build.assemble import assemble
 from lattemix.build.backbones import Checkpoint
 from lattemix.build.head import Head
 from lattemix.encoder import Encoder
+from lattemix.labelled.calibrate import publish
 from model_store import Artifact, Store
+from model_store.calibration import Calibration
 from tests.app.conftest import serving
 from tests.tiny import SENTENCES, write_backbone, write_head, write_static
 
@@ -94,6 +96,36 @@ def private_store(store: Store, tmp_path: Path) -> Store:
     """A copy of the store that a test may damage."""
     shutil.copytree(store.root, tmp_path / "store")
     return Store(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def calibration(store: Store) -> Calibration:
+    """Maps the recommended metric of `tiny` to a probability."""
+    manifest = store.open("tiny").manifest
+    return Calibration(
+        head=manifest.head.sha256,
+        metric=manifest.recommended_metric,
+        kind="probability",
+        scale=(0, 1),
+        method="isotonic",
+        scores=(-1.0, 0.5, 0.9, 1.0),
+        values=(0.0, 0.2, 0.8, 0.9),
+        about="ten pairs written for the tests",
+        pairs=10,
+        fitted_on="tiny:fp32",
+    )
+
+
+@pytest.fixture(scope="session")
+def calibrated_store(
+    store: Store, calibration: Calibration, tmp_path_factory: pytest.TempPathFactory
+) -> Store:
+    """Holds `tiny:fp32` with a calibration."""
+    root = tmp_path_factory.mktemp("calibrated") / "store"
+    shutil.copytree(store.root, root)
+    calibrated = Store(root)
+    publish(calibrated, calibrated.open("tiny"), "tiny", calibration)
+    return calibrated
 
 
 @pytest.fixture(scope="session")

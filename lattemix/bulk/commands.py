@@ -338,8 +338,8 @@ def _check_query(
 
 
 def _ranked_row(result: RankResult, text: str | None) -> Row:
-    row = {"index": result.index, "score": result.score, "text": text}
-    return row | {"probability": result.probability, "rating": result.rating}
+    meanings = {"probability": result.probability, "rating": result.rating}
+    return {"index": result.index, "score": result.score, **meanings, "text": text}
 
 
 def _write_ranked(

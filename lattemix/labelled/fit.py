@@ -22,7 +22,7 @@ FOLDS = 5
 _LOGISTIC_KNOTS = 33
 _PAIRS_PER_BIN, _MAX_BINS = 25, 40
 _MIN_SLOPE = 1e-3  # per standard deviation of the scores: maps must increase
-_EDGE = 1e-9  # smallest step of a map, as a share of its range
+_TILT = 1e-3  # slope of a map where the labels show none, so that it never ties scores
 
 
 @dataclass(frozen=True)
@@ -154,22 +154,17 @@ def _fit_isotonic(
     parts = np.array_split(np.argsort(scores, kind="stable"), bins)
     counts = np.array([len(part) for part in parts], np.float64)
     means = np.array([(targets[part].sum() + 0.5) / (len(part) + 1) for part in parts])
-    centres = np.array([scores[part].mean() for part in parts])
-    blocks = isotonic_regression(means, weights=counts).blocks[:-1]
-    sizes = np.add.reduceat(counts, blocks)
-    x = np.add.reduceat(centres * counts, blocks) / sizes
-    y = np.add.reduceat(means * counts, blocks) / sizes
+    centres, first = np.unique([scores[part].mean() for part in parts], return_index=True)
+    fitted = isotonic_regression(means, weights=counts).x[first]
     low, high = score_range
-    x, unique = np.unique(x, return_index=True)
-    y, inside = y[unique], (x > low) & (x < high)
-    x, y = x[inside], y[inside]
-    if not x.size:  # every score is the lowest or the highest
+    inside = (centres > low) & (centres < high)
+    if not inside.any():  # every score is the lowest or the highest
         return np.array([low, high]), np.array([means[0], means[-1]])
+    x, y = centres[inside], fitted[inside]
     return np.concatenate([[low], x, [high]]), np.concatenate([[y[0] / 2], y, [(1 + y[-1]) / 2]])
 
 
 def _increasing(scores: Floats, values: Floats) -> Map:
-    """Return a map whose values increase strictly, by steps too small to matter where flat."""
-    steps = np.linspace(0, 1, len(values))
-    values = (1 - _EDGE) * values.clip(0, 1) + _EDGE * steps
-    return Map(scores, np.maximum.accumulate(values))
+    """Return a map whose values increase strictly, hardly where the labels show no increase."""
+    steps = (scores - scores[0]) / (scores[-1] - scores[0])
+    return Map(scores, (1 - _TILT) * values.clip(0, 1) + _TILT * steps)

@@ -16,6 +16,8 @@ from lattemix.build.head import Head
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError
 from model_store import ArtifactError, Store, StoreError
+from model_store.calibration import CALIBRATION, Calibration, calibration_of, read
+from model_store.store import HEADS
 from tests.tiny import random_head
 from training.backbones import load
 
@@ -164,3 +166,31 @@ def test_token_weights_reach_the_artifact(
     np.testing.assert_allclose(with_unknown, without, atol=1e-6)
     with pytest.raises(EmptyTextError, match="Text 2 is empty"):
         encoder.encode(["the dog", "nothing known"])
+
+
+def test_copies_the_calibration_of_the_head(
+    head_directory: Path, backbone: Path, new_store: Store, tmp_path: Path, calibration: Calibration
+) -> None:
+    directory = Path(shutil.copytree(head_directory, tmp_path / "head"))
+    calibration.write(directory / CALIBRATION)
+    (artifact,) = assemble(directory, new_store, "m", str(backbone))
+    assert calibration_of(artifact) == calibration
+
+
+def test_rejects_the_calibration_of_another_head(
+    head_directory: Path, backbone: Path, new_store: Store, tmp_path: Path, calibration: Calibration
+) -> None:
+    directory = Path(shutil.copytree(head_directory, tmp_path / "head"))
+    calibration.model_copy(update={"head": "ab" * 32}).write(directory / CALIBRATION)
+    with pytest.raises(ArtifactError, match="was fitted on the scores of other weights"):
+        assemble(directory, new_store, "m", str(backbone))
+    assert new_store.entries() == []
+
+
+@pytest.mark.parametrize("name", ["default", "fast"])
+def test_shipped_calibrations_are_of_the_shipped_heads(name: str) -> None:
+    head = Head.load(HEADS / name)
+    calibration = read(HEADS / name / CALIBRATION, head.spec.sha256)
+    assert (calibration.kind, calibration.scale) == ("rating", (0, 5))
+    assert calibration.metric == head.spec.recommended_metric
+    assert "STS benchmark" in calibration.about
