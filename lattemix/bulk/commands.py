@@ -366,7 +366,7 @@ def _meaning_of(model: AnyModel, value: float) -> str:
     if calibration.kind == "probability":
         return f"{value:.4f}"
     low, high = calibration.scale
-    return f"{value:.1f} on a scale from {low:g} to {high:g}"
+    return f"{value:.1f} ({low:g} to {high:g})"
 
 
 def _origin(model: AnyModel) -> Origin:

@@ -14,7 +14,7 @@ Goal = Literal["precision", "recall"]
 
 RESAMPLES = 1000
 _BLOCK = 2_000_000  # numbers of weights in memory at once
-_BINS = 10
+_MAX_BINS, _PAIRS_PER_BIN = 10, 25
 
 
 class Estimate(BaseModel):
@@ -212,10 +212,11 @@ def brier(predictions: Floats, targets: Floats) -> float:
     return float(np.mean((predictions - targets) ** 2))
 
 
-def reliability(predictions: Floats, targets: Floats, bins: int = _BINS) -> list[Bin]:
-    """Return bins of equally many pairs, by prediction."""
+def reliability(predictions: Floats, targets: Floats) -> list[Bin]:
+    """Return bins of equally many pairs, by prediction: ten, or fewer of few pairs."""
     order = np.argsort(predictions, kind="stable")
-    parts = np.array_split(order, min(bins, len(order)))
+    bins = np.clip(len(order) // _PAIRS_PER_BIN, 2, _MAX_BINS)
+    parts = np.array_split(order, bins)
     return [
         Bin(
             predicted=float(predictions[part].mean()),
@@ -226,8 +227,8 @@ def reliability(predictions: Floats, targets: Floats, bins: int = _BINS) -> list
     ]
 
 
-def calibration_error(predictions: Floats, targets: Floats, bins: int = _BINS) -> float:
+def calibration_error(predictions: Floats, targets: Floats) -> float:
     """Return the expected calibration error: the mean gap of the bins, by their sizes."""
-    table = reliability(predictions, targets, bins)
+    table = reliability(predictions, targets)
     gaps = sum(abs(b.predicted - b.observed) * b.pairs for b in table)
     return gaps / len(predictions)

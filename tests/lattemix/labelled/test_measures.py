@@ -113,13 +113,14 @@ def test_resamples_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPat
 
 
 def test_calibration_error_is_the_mean_gap_of_bins() -> None:
-    predictions = np.repeat([0.2, 0.8], 50)
-    targets = np.concatenate([np.arange(50) < 15, np.arange(50) < 35]).astype(float)
-    first, second = measures.reliability(predictions, targets, bins=2)
-    assert (first.predicted, first.observed, first.pairs) == (pytest.approx(0.2), 0.3, 50)
+    predictions = np.repeat([0.2, 0.8], 30)
+    targets = np.concatenate([np.arange(30) < 9, np.arange(30) < 21]).astype(float)
+    first, second = measures.reliability(predictions, targets)
+    assert (first.predicted, first.observed, first.pairs) == (pytest.approx(0.2), 0.3, 30)
     assert (second.predicted, second.observed) == (pytest.approx(0.8), 0.7)
-    assert measures.calibration_error(predictions, targets, bins=2) == pytest.approx(0.1)
+    assert measures.calibration_error(predictions, targets) == pytest.approx(0.1)
     assert measures.brier(predictions, targets) == pytest.approx(0.22)
+    assert len(measures.reliability(np.arange(1000) / 1000, np.ones(1000))) == 10
 
 
 def test_log_loss_of_fractions_is_cross_entropy() -> None:
