@@ -204,7 +204,7 @@ def test_every_request_documents_the_same_default(client: TestClient) -> None:
         for name, field in content["properties"].items()
         if name in ("metric", "metrics")
     }
-    assert len(options) == 10
+    assert len(options) == 11
     for (_, name), field in options.items():
         assert field["description"].startswith({"metric": METRIC, "metrics": METRICS}[name])
         assert "default" not in field
