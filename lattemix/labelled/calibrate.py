@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from lattemix.labelled.agreement import Agreement, agreement, resamples_of, score_pairs
-from lattemix.labelled.evaluate import measure_names
 from lattemix.labelled.fit import Choice, choose, fit
 from lattemix.labelled.measures import (
     Bin,
@@ -19,7 +18,6 @@ from lattemix.labelled.measures import (
     reliability,
 )
 from lattemix.labelled.pairs import LabelledPairs
-from lattemix.labelled.table import aligned
 from lattemix.model import Model
 from lattemix.settings import Truncate
 from lattemix.similarity import score_range
@@ -51,43 +49,6 @@ class CalibrationReport(BaseModel):
     curve: list[CurvePoint] = Field(description="Precision and recall by threshold.")
     thresholds: list[Threshold]
     not_reached: list[str] = Field(description="Wanted precisions or recalls that none gives.")
-
-    def __str__(self) -> str:
-        """The report as tables."""
-        calibration = self.calibration
-        names = measure_names(calibration.kind)
-        losses = [["metric", *(name.replace("_", " ") for name in names), "logistic", "isotonic"]]
-        for metric, measured in self.metrics.items():
-            values = [str(getattr(measured, name)) for name in names]
-            fits = [f"{self.losses[f'{metric}/{how}']:.4f}" for how in ("logistic", "isotonic")]
-            losses.append([metric, *values, *fits])
-        held = calibration.held_out
-        chosen = (
-            f"Chosen: {calibration.metric}, {calibration.method}. Held out: expected calibration "
-            f"error {held['calibration_error']:.3f}, Brier score {held['brier']:.4f}, "
-            f"cross-entropy {held['log_loss']:.4f}."
-        )
-        low, high = calibration.scale
-        span = high - low
-        bins = [[calibration.kind, "label", "pairs"]] + [
-            [f"{low + span * b.predicted:.3f}", f"{low + span * b.observed:.3f}", str(b.pairs)]
-            for b in self.bins
-        ]
-        parts = [aligned(losses), chosen, "Held-out predictions and mean labels:\n" + aligned(bins)]
-        if self.thresholds:
-            header = ["wanted", "threshold (score)", "probability", "precision", "recall"]
-            thresholds = [header] + [
-                [
-                    f"{t.goal} {t.wanted:g}",
-                    str(t.score),
-                    f"{calibration.apply(t.score.value):.3f}",
-                    str(t.precision),
-                    str(t.recall),
-                ]
-                for t in self.thresholds
-            ]
-            parts.append("Thresholds, with 95 % intervals:\n" + aligned(thresholds))
-        return "\n\n".join([*parts, *self.not_reached])
 
 
 def calibrate(

@@ -58,10 +58,11 @@ def evaluate(
     """Compare models and metrics on labelled pairs: AUC, average precision, Spearman."""
     from lattemix.labelled.evaluate import evaluate
     from lattemix.labelled.pairs import parse_scale, read_labelled
+    from lattemix.labelled.text import evaluation_text
 
     pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
     evaluation = evaluate(_open(split_names(models), store, url), pairs, truncate)
-    typer.echo(evaluation)
+    typer.echo(evaluation_text(evaluation))
     if out:
         out.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
@@ -116,6 +117,7 @@ def calibrate(
     """Learn from labelled pairs what a model's scores mean: probabilities and thresholds."""
     from lattemix.labelled.calibrate import DEFAULT_GOALS, calibrate, check_target, publish
     from lattemix.labelled.pairs import parse_scale, read_labelled
+    from lattemix.labelled.text import calibration_text
     from lattemix.model import load
 
     if out is not None:
@@ -132,7 +134,7 @@ def calibrate(
     described = about or f"{file.name}, {len(pairs):,} labelled pairs"
     head = artifact.manifest.head.sha256
     result = calibrate(loaded, pairs, head, described, goals, seed, truncate)
-    typer.echo(result)
+    typer.echo(calibration_text(result))
     if report is not None:
         _write_report(result, report)
         typer.echo(f"\nThe report is in {report}.", err=True)

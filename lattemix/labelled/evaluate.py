@@ -1,7 +1,7 @@
 """`lattemix evaluate`: every metric of several models on one's own labelled pairs."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from pydantic import BaseModel, Field
@@ -15,15 +15,9 @@ from lattemix.labelled.agreement import (
     score_pairs,
 )
 from lattemix.labelled.pairs import LabelledPairs
-from lattemix.labelled.table import aligned
 from lattemix.settings import Truncate
 from model_store import Metric
 from model_store.calibration import Kind
-
-
-def measure_names(kind: Kind) -> Sequence[str]:
-    """Return the names of the measures that labels of this kind have."""
-    return ("auc", "average_precision", "spearman") if kind == "probability" else ("spearman",)
 
 
 class ModelEvaluation(BaseModel):
@@ -45,23 +39,6 @@ class Evaluation(BaseModel):
     pairs: int
     kind: Kind
     models: list[ModelEvaluation]
-
-    def __str__(self) -> str:
-        """The evaluation as a table, and the metric with the best scores."""
-        names = measure_names(self.kind)
-        rows = [["model", "metric", *(name.replace("_", " ") for name in names), "sentences/s"]]
-        for model in self.models:
-            for metric, measured in model.metrics.items():
-                values = [str(getattr(measured, name)) for name in names]
-                star = "*" if metric == model.recommended_metric else ""
-                speed = f"{model.sentences_per_second:,.0f}" if star else ""
-                rows.append([model.model, metric + star, *values, speed])
-        notes = ["* recommended by the model; [95 % interval]"]
-        for model in self.models:
-            if check := model.calibration:
-                error = f"expected calibration error {check.error:.3f}"
-                notes.append(f"{check.kind} of {model.model}: {error}")
-        return "\n".join([aligned(rows), *notes])
 
 
 def evaluate(

@@ -6,6 +6,7 @@ import pytest
 from lattemix import LatteMixError, Model, load
 from lattemix.labelled.calibrate import CalibrationReport, calibrate, publish
 from lattemix.labelled.pairs import LabelledPairs
+from lattemix.labelled.text import calibration_text
 from model_store import ArtifactError, Store
 from model_store.calibration import CALIBRATION, Calibration
 from model_store.manifest import file_record
@@ -47,7 +48,7 @@ def test_maps_ratings_to_their_scale(model: Model, binary: LabelledPairs, store:
     assert (calibration.kind, calibration.scale) == ("rating", (1, 5))
     assert 1 <= calibration.values[0] < calibration.values[-1] <= 5
     assert (report.thresholds, report.curve) == ([], [])
-    assert "Thresholds" not in str(report)
+    assert "Thresholds" not in calibration_text(report)
 
 
 def test_reports_thresholds_and_what_is_not_reached(
@@ -59,7 +60,7 @@ def test_reports_thresholds_and_what_is_not_reached(
     assert report.not_reached == ["No threshold has a precision of 0.99 on these pairs."]
     (threshold,) = report.thresholds
     assert threshold.recall.value >= 0.9
-    text = str(report)
+    text = calibration_text(report)
     assert "recall 0.9" in text
     assert text.endswith("No threshold has a precision of 0.99 on these pairs.")
 

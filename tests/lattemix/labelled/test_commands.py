@@ -24,7 +24,7 @@ def test_evaluate_prints_and_writes_a_table(
     arguments = (str(write(binary)), "--models", "tiny", "--store", str(store.root))
     code, printed, _ = run(capsys, "evaluate", *arguments, "--out", str(out))
     assert code == 0
-    assert printed.splitlines()[0].split()[:4] == ["model", "metric", "auc", "average"]
+    assert printed.splitlines()[0].split()[:4] == ["model", "metric", "AUC", "average"]
     assert "* recommended by the model" in printed
     measured = json.loads(out.read_text())
     assert (measured["pairs"], measured["models"][0]["model"]) == (45, "tiny:fp32")

@@ -9,6 +9,7 @@ from lattemix.labelled.agreement import check_calibration
 from lattemix.labelled.evaluate import evaluate
 from lattemix.labelled.measures import calibration_error
 from lattemix.labelled.pairs import LabelError, LabelledPairs
+from lattemix.labelled.text import evaluation_text
 from model_store import Store
 from model_store.calibration import Calibration
 from tests.lattemix.labelled.conftest import TEXTS
@@ -40,7 +41,7 @@ def test_ratings_have_correlations_only(model: Model, binary: LabelledPairs) -> 
     assert evaluation.kind == "rating"
     measured = evaluation.models[0].metrics[model.info().recommended_metric]
     assert (measured.auc, measured.average_precision) == (None, None)
-    assert "auc" not in str(evaluation)
+    assert "AUC" not in evaluation_text(evaluation)
 
 
 def test_checks_the_calibration_of_a_model(calibrated_store: Store, binary: LabelledPairs) -> None:
@@ -52,9 +53,8 @@ def test_checks_the_calibration_of_a_model(calibrated_store: Store, binary: Labe
     assert calibration is not None
     predicted = calibration.apply(calibrated.similarity(TEXTS))
     assert check.error == pytest.approx(calibration_error(predicted, binary.labels), abs=1e-3)
-    assert f"probability of tiny:fp32: expected calibration error {check.error:.3f}" in str(
-        evaluation
-    )
+    note = f"probability of tiny:fp32: expected calibration error {check.error:.3f}"
+    assert note in evaluation_text(evaluation)
 
 
 def test_calibrations_of_other_labels_are_not_checked(

@@ -1,0 +1,87 @@
+"""Evaluations and calibrations as text for the terminal."""
+
+from collections.abc import Sequence
+
+from lattemix.labelled.agreement import Agreement
+from lattemix.labelled.calibrate import CalibrationReport
+from lattemix.labelled.evaluate import Evaluation
+from lattemix.labelled.fit import METHODS
+from model_store.calibration import Kind
+
+Row = Sequence[str]
+
+
+def evaluation_text(evaluation: Evaluation) -> str:
+    """Return a table of models and metrics, and the errors of their calibrations."""
+    rows: list[Row] = [["model", "metric", *_measures(evaluation.kind), "sentences/s"]]
+    notes = ["* recommended by the model; [95 % interval]"]
+    for model in evaluation.models:
+        for metric, measured in model.metrics.items():
+            recommended = metric == model.recommended_metric
+            name = f"{metric}*" if recommended else metric
+            speed = f"{model.sentences_per_second:,.0f}" if recommended else ""
+            rows.append([model.model, name, *_values(measured, evaluation.kind), speed])
+        if check := model.calibration:
+            error = f"expected calibration error {check.error:.3f}"
+            notes.append(f"{check.kind} of {model.model}: {error}")
+    return "\n".join([_aligned(rows), *notes])
+
+
+def calibration_text(report: CalibrationReport) -> str:
+    """Return tables of metrics, held-out predictions and thresholds."""
+    calibration, held_out = report.calibration, report.calibration.held_out
+    chosen = (
+        f"Chosen: {calibration.metric}, {calibration.method}. Held out: expected calibration error "
+        f"{held_out['calibration_error']:.3f}, Brier score {held_out['brier']:.4f}, cross-entropy "
+        f"{held_out['log_loss']:.4f}."
+    )
+    parts = [_metric_table(report), chosen, _bin_table(report)]
+    if report.thresholds:
+        parts.append(_threshold_table(report))
+    return "\n\n".join([*parts, *report.not_reached])
+
+
+def _metric_table(report: CalibrationReport) -> str:
+    kind = report.calibration.kind
+    rows: list[Row] = [["metric", *_measures(kind), *(f"loss, {method}" for method in METHODS)]]
+    for metric, measured in report.metrics.items():
+        losses = [f"{report.losses[f'{metric}/{method}']:.4f}" for method in METHODS]
+        rows.append([metric, *_values(measured, kind), *losses])
+    return _aligned(rows)
+
+
+def _bin_table(report: CalibrationReport) -> str:
+    low, high = report.calibration.scale
+    rows: list[Row] = [[report.calibration.kind, "mean label", "pairs"]]
+    for part in report.bins:
+        numbers = (low + (high - low) * share for share in (part.predicted, part.observed))
+        rows.append([*(f"{number:.3f}" for number in numbers), str(part.pairs)])
+    return "Held-out predictions:\n" + _aligned(rows)
+
+
+def _threshold_table(report: CalibrationReport) -> str:
+    rows: list[Row] = [["wanted", "threshold (score)", "probability", "precision", "recall"]]
+    for threshold in report.thresholds:
+        probability = report.calibration.apply(threshold.score.value)
+        estimates = (str(threshold.precision), str(threshold.recall))
+        wanted = f"{threshold.goal} {threshold.wanted:g}"
+        rows.append([wanted, str(threshold.score), f"{probability:.3f}", *estimates])
+    return "Thresholds, with 95 % intervals:\n" + _aligned(rows)
+
+
+def _measures(kind: Kind) -> Row:
+    """Names of the measures that labels of this kind have."""
+    return ("AUC", "average precision", "Spearman") if kind == "probability" else ("Spearman",)
+
+
+def _values(measured: Agreement, kind: Kind) -> Row:
+    if kind == "rating":
+        return [str(measured.spearman)]
+    return [str(measured.auc), str(measured.average_precision), str(measured.spearman)]
+
+
+def _aligned(rows: Sequence[Row]) -> str:
+    """Align the columns of a table by spaces; the first row is the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
