@@ -1,5 +1,6 @@
 """Agreement of a model's scores with labels, by metric."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -58,9 +59,13 @@ def score_pairs(
     truncate: Truncate | None = None,
 ) -> dict[Metric, Floats]:
     """Return the scores [N] of labelled pairs by metric; raise `LabelError` for a rejected pair."""
+    from tqdm import tqdm
+
     rows: list[PairSimilarity] = []
     texts = zip(pairs.a, pairs.b, strict=True)
-    for number, row in enumerate(model.iter_similarity(texts, metrics, truncate=truncate), 1):
+    results = model.iter_similarity(texts, metrics, truncate=truncate)
+    bar = tqdm(results, total=len(pairs), unit=" pairs", disable=not sys.stderr.isatty())
+    for number, row in enumerate(bar, 1):
         if isinstance(row, Rejection):
             raise LabelError(f"{pairs.name}, row {number:,}: {row.reason}")
         rows.append(row)

@@ -16,6 +16,7 @@ from model_store.store import DEFAULT_MODELS, check_name
 if TYPE_CHECKING:
     from lattemix.labelled.agreement import AnyModel
     from lattemix.labelled.calibrate import CalibrationReport, Goals
+    from lattemix.labelled.pairs import LabelledPairs
 
 commands = typer.Typer()
 
@@ -61,6 +62,7 @@ def evaluate(
     from lattemix.labelled.text import evaluation_text
 
     pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
+    _note_contradictions(pairs)
     evaluation = evaluate(_open(split_names(models), store, url), pairs, truncate)
     typer.echo(evaluation_text(evaluation))
     if out:
@@ -125,6 +127,7 @@ def calibrate(
     pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
     if not pairs.is_binary and (precision or recall):
         raise LatteMixError("--precision and --recall are for labels 0 and 1.")
+    _note_contradictions(pairs)
     loaded = load(model, store=store)
     models = Store(read_settings(ModelSettings, store=store).store)
     artifact = models.open(loaded.info().model_id)
@@ -141,6 +144,11 @@ def calibrate(
     if out is not None:
         published = publish(models, artifact, out, result.calibration).manifest.reference
         typer.echo(f"\n{published} is ready: LATTEMIX_MODEL={out}", err=True)
+
+
+def _note_contradictions(pairs: "LabelledPairs") -> None:
+    if pairs.contradictions:
+        typer.echo(f"Note: {pairs.describe_contradictions()}.", err=True)
 
 
 def _write_report(report: "CalibrationReport", directory: Path) -> None:

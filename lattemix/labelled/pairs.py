@@ -23,6 +23,8 @@ LABEL = "label"
 MIN_PAIRS = 20
 MIN_OF_A_CLASS = 5
 
+_MAX_CONTRADICTIONS = 0.01  # share of the pairs: large sets have some
+
 _WORDS = {"true": 1.0, "false": 0.0}  # booleans of JSON and Parquet
 
 
@@ -88,23 +90,30 @@ class LabelledPairs(Labels):
         return replace(self, a=a, b=b, labels=self.labels[indices])
 
     def check(self, minimum: int = MIN_PAIRS) -> Self:
-        """As `Labels.check`; also reject equal pairs with contradictory labels."""
+        """As `Labels.check`; also reject more than 1 % of contradictory labels."""
         super().check(minimum)
-        self._check_contradictions()
+        if len(self.contradictions) > _MAX_CONTRADICTIONS * len(self):
+            raise LabelError(f"{self.name}: {self.describe_contradictions()}: remove one of each.")
         return self
 
-    def _check_contradictions(self) -> None:
-        """Reject equal pairs whose labels differ by more than half of the scale."""
+    @cached_property
+    def contradictions(self) -> list[tuple[int, int]]:
+        """Indices of equal pairs whose labels differ by more than half of the scale."""
         low, high = self.scale
         first: dict[frozenset[str], int] = {}
+        found = []
         for row, pair in enumerate(zip(self.a, self.b, strict=True)):
             other = first.setdefault(frozenset(pair), row)
             if abs(self.labels[row] - self.labels[other]) > (high - low) / 2:
-                labels = f"{self.labels[other]:g} and {self.labels[row]:g}"
-                raise LabelError(
-                    f"{self.name}: rows {other + 1:,} and {row + 1:,} are the same pair with "
-                    f"labels {labels}: remove one."
-                )
+                found.append((other, row))
+        return found
+
+    def describe_contradictions(self) -> str:
+        """Count the contradictory labels and name the first, for messages."""
+        count, (one, other) = len(self.contradictions), self.contradictions[0]
+        labels = f"{self.labels[one]:g} and {self.labels[other]:g}"
+        rows = f"rows {one + 1:,} and {other + 1:,} are the same pair with labels {labels}"
+        return rows if count == 1 else f"{count:,} labels contradict others; {rows}"
 
 
 def read_labelled(

@@ -117,6 +117,17 @@ def test_check_rejects_contradictory_labels(tmp_path: Path) -> None:
         read_labelled(path).check()
 
 
+def test_check_allows_one_contradiction_in_a_hundred(tmp_path: Path) -> None:
+    rows = [f"text {i},y,{i % 2}" for i in range(200)]
+    again = [f"text {i},y,{1 - i % 2}" for i in range(3)]
+    header = ["a,b,label", *rows]
+    pairs = read_labelled(write(tmp_path, "\n".join([*header, *again[:2]]) + "\n")).check()
+    assert pairs.contradictions == [(0, 200), (1, 201)]
+    message = "3 labels contradict others; rows 1 and 201 are the same pair with labels 0 and 1"
+    with pytest.raises(LabelError, match=f"{message}: remove one of each"):
+        read_labelled(write(tmp_path, "\n".join([*header, *again]) + "\n")).check()
+
+
 def test_check_allows_similar_ratings_of_a_pair(tmp_path: Path) -> None:
     rows = [f"text {i},y,{i % 5}" for i in range(20)]
     path = write(tmp_path, "\n".join(["a,b,label", *rows, "y,text 3,4"]) + "\n")
