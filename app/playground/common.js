@@ -1,6 +1,6 @@
 // Shared by both tabs: elements, number formats, copying, and requests that follow the input.
 
-import { RequestError } from "./api.js";
+import { UserError } from "./errors.js";
 
 export const find = (selector, parent = document) => parent.querySelector(selector);
 
@@ -67,8 +67,9 @@ export class LiveResults {
     } catch (error) {
       if (signal.aborted) return;
       this.fail(error);
+    } finally {
+      if (!signal.aborted) this.section.removeAttribute("aria-busy");
     }
-    this.section.removeAttribute("aria-busy");
   }
 
   // Abort the previous run and show that results are outdated.
@@ -80,7 +81,7 @@ export class LiveResults {
 
   fail(error) {
     this.results.hidden = true;
-    if (!(error instanceof RequestError)) throw error;
+    if (!(error instanceof UserError)) throw error;
     this.error.textContent = error.message;
     if (error.status === 401) {
       find("#key").hidden = false;

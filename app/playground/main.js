@@ -1,7 +1,8 @@
 // The page: two tabs, and a URL fragment that holds the input, so that it can be shared.
 
-import { getInfo, RequestError, setModel, storeKey } from "./api.js";
+import { getInfo, setModel, storeKey } from "./api.js";
 import { copy, find, make, toast } from "./common.js";
+import { RequestError } from "./errors.js";
 import { ListTab } from "./list.js";
 import { PairTab } from "./pair.js";
 
