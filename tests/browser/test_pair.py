@@ -21,6 +21,10 @@ def fill_pair(page, a: str, b: str) -> None:
     wait_until_idle(page)
 
 
+def open_metrics(page) -> None:
+    page.locator("#metrics:not([open]) summary").click()
+
+
 def wait_until_idle(page) -> None:
     page.locator("#pair:not([aria-busy])").wait_for()
 
@@ -41,6 +45,7 @@ def test_shows_every_metric(open_page, url: str) -> None:
     (expected,) = httpx.post(f"{url}/similarity", json=request).json()["similarities"]
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         assert scores(page) == pytest.approx({m: expected[m] for m in metrics}, abs=6e-4)
 
 
@@ -48,6 +53,7 @@ def test_recommended_metric_comes_first_and_is_selected(open_page, url: str) -> 
     recommended = httpx.get(f"{url}/info").json()["recommended_metric"]
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         first = page.locator("#scores label").first
         assert first.locator("span").inner_text() == f"{recommended} (recommended)"
         assert first.locator("input").is_checked()
@@ -76,6 +82,7 @@ def test_lines_connect_aligned_words(open_page, url: str, screenshot) -> None:
 def test_contributions_sum_to_the_score_of_the_selected_metric(open_page, url: str) -> None:
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         for metric in ("cosine", "l2"):
             page.check(f"input[value={metric}]")
             page.wait_for_selector(f"#breakdown th:text-is('{metric}')")
@@ -215,6 +222,7 @@ def test_retries_when_the_service_is_overloaded(open_page, url: str) -> None:
 def test_url_holds_the_input(open_page, url: str) -> None:
     with open_page(url) as page:
         fill_pair(page, "Ça & là", "50 % #1")
+        open_metrics(page)
         page.check("input[value=js]")
         page.wait_for_url("**metric=js")
         address = page.url
