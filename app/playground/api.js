@@ -16,6 +16,8 @@ export function storeKey(key) {
 // Choose the model of all requests that follow.
 export const setModel = (name) => (model = name);
 
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
 const withModel = (path) => (model ? `${path}?${new URLSearchParams({ model })}` : path);
 
 export const getInfo = () => fetchJson(withModel("info"));
@@ -34,7 +36,7 @@ export async function postMatrix(body, signal) {
 
 function jsonRequest(body, signal) {
   const headers = { "content-type": "application/json" };
-  return { method: "POST", headers, body: JSON.stringify({ ...body, model }), signal };
+  return { method: "POST", headers, body: JSON.stringify({ model, ...body }), signal };
 }
 
 const fetchJson = async (path, request = {}) => read((await send(path, request)).json());

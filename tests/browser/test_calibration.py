@@ -5,6 +5,7 @@ import pytest
 
 from model_store import Store
 from tests.app.conftest import serving
+from tests.browser.helpers import duplicates, fill_list, fill_pair
 
 pytestmark = pytest.mark.browser
 
@@ -41,26 +42,6 @@ def change_calibration(page, calibration: dict | None) -> None:
 
     page.route("**/info*", info)
     page.route("**/similarity", similarity)
-
-
-def fill_pair(page, a: str, b: str) -> None:
-    page.fill("#a", a)
-    page.fill("#b", b)
-    page.locator("#pair:not([aria-busy])").wait_for()
-
-
-def fill_list(page, lines: list[str]) -> None:
-    page.click("#tab-list")
-    page.fill("#lines", "\n".join(lines))
-    wait_for_list(page)
-
-
-def wait_for_list(page) -> None:
-    page.locator("#list:not([aria-busy])").wait_for()
-
-
-def duplicates(page) -> list[list[str]]:
-    return [group.locator("li").all_inner_texts() for group in page.locator("#duplicates ul").all()]
 
 
 def test_leads_with_the_rating_in_words(open_page, url: str) -> None:
@@ -160,7 +141,7 @@ def test_a_score_in_the_url_is_converted(open_page, url: str) -> None:
         page.keyboard.press("Home")
         page.wait_for_url("**threshold_on=rating**")
         page.select_option("#list-metric", "cosine")
-        wait_for_list(page)
+        page.locator("#list:not([aria-busy])").wait_for()
         assert page.locator("#threshold-value").inner_text() == "0.700"
         assert page.locator("#threshold-unit").inner_text() == ""
         page.wait_for_url(lambda address: "threshold" not in address)

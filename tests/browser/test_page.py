@@ -9,6 +9,8 @@ import pytest
 
 from model_store import Store
 from tests.app.conftest import serving
+from tests.browser.helpers import duplicates, fill_list
+from tests.browser.labelled import RATED, labelled_file
 
 pytestmark = pytest.mark.browser
 
@@ -21,16 +23,6 @@ LINES = [
 ]
 PHONE, SMALL = {"width": 375, "height": 812}, {"width": 320, "height": 600}
 DESKTOP = {"width": 1280, "height": 900}
-
-
-def fill_list(page, lines: list[str]) -> None:
-    page.click("#tab-list")
-    page.fill("#lines", "\n".join(lines))
-    page.locator("#list:not([aria-busy])").wait_for()
-
-
-def duplicates(page) -> list[list[str]]:
-    return [group.locator("li").all_inner_texts() for group in page.locator("#duplicates ul").all()]
 
 
 def test_groups_near_duplicates(open_page, url: str, screenshot) -> None:
@@ -140,6 +132,12 @@ def test_arrow_keys_switch_tabs(open_page, url: str) -> None:
         assert page.locator("#pair").is_hidden()
         assert page.evaluate("document.activeElement.id") == "tab-list"
         page.wait_for_url("**tab=list**")
+        page.keyboard.press("End")
+        assert page.evaluate("document.activeElement.id") == "tab-labelled"
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("document.activeElement.id") == "tab-pair"
+        page.keyboard.press("ArrowLeft")
+        assert page.locator("#labelled").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -152,9 +150,11 @@ def test_has_no_accessibility_violations_or_horizontal_scrolling(
     name = f"{scheme}-{size['width']}"
     with open_page(url, color_scheme=scheme, viewport=size) as page:
         page.locator("#links li").first.wait_for()
-        tabs = {"pair": "#links li", "list": "#duplicates li"}
+        tabs = {"pair": "#links li", "list": "#duplicates li", "labelled": "#agreement td"}
         for tab, ready in tabs.items():
             page.click(f"#tab-{tab}")
+            if tab == "labelled":
+                page.set_input_files("#file", labelled_file(RATED))
             page.locator(ready).first.wait_for()
             page.locator(f"#{tab}:not([aria-busy])").wait_for()
             page.wait_for_timeout(250)  # end of the fade

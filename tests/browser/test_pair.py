@@ -7,6 +7,8 @@ from time import sleep
 import httpx
 import pytest
 
+from tests.browser.helpers import fill_pair, wait_until_idle
+
 pytestmark = pytest.mark.browser
 
 PAIR = ("A kid plays football outside.", "Children are playing soccer in the garden.")
@@ -15,18 +17,8 @@ Error = pytest.importorskip("playwright.sync_api", reason="see `make test-browse
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>&amp;'
 
 
-def fill_pair(page, a: str, b: str) -> None:
-    page.fill("#a", a)
-    page.fill("#b", b)
-    wait_until_idle(page)
-
-
 def open_metrics(page) -> None:
     page.locator("#metrics:not([open]) summary").click()
-
-
-def wait_until_idle(page) -> None:
-    page.locator("#pair:not([aria-busy])").wait_for()
 
 
 def scores(page) -> dict[str, float]:
