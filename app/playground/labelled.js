@@ -143,7 +143,7 @@ export class LabelledTab {
     const scale = this.scale.map((input) => input.valueAsNumber);
     checkScale(this.pairs, scale);
     const match = this.match.valueAsNumber;
-    if (Number.isNaN(match)) throw new UserError("Say which rating a match has at least.");
+    if (Number.isNaN(match)) throw new UserError("Enter the lowest rating of a match.");
     return { scale, match, matches: labels.map((label) => Number(label >= match)) };
   }
 
@@ -179,7 +179,7 @@ export class LabelledTab {
     try {
       return { evaluation, binary: await post("evaluate", { ...request, labels: matches }, signal), problem: "" };
     } catch (error) {
-      // Too few or too many matches; the ratings can be used all the same.
+      // Too few or too many matches for a threshold: show the other results.
       if (!(error instanceof RequestError) || error.status !== 400) throw error;
       return { evaluation, binary: null, problem: error.message };
     }

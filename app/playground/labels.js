@@ -93,7 +93,7 @@ function describeProblems(name, problems) {
 
 // Raise a UserError unless all labels are within [low, high].
 export function checkScale({ name, labels, lines }, [low, high]) {
-  if (!(low < high)) throw new UserError("The scale needs a lowest label and a higher highest label.");
+  if (!(low < high)) throw new UserError("The scale's lowest label must be below its highest label.");
   const outside = labels.findIndex((label) => label < low || label > high);
   if (outside < 0) return;
   const where = `${name}, line ${count(lines[outside])}`;

@@ -156,7 +156,7 @@ export class ListTab {
     find("#threshold-value").textContent = `${text}${score ?? ""}`;
     this.slider.setAttribute("aria-valuetext", text);
     const [low, high] = calibration?.scale ?? [0, 1];
-    // Not the scores: where the map is nearly flat, a score of the threshold is uncertain.
+    // Compare values, not scores: where the map is nearly flat, its inverse is inexact.
     const groups = group(this.sentences.length, values, threshold - ROUNDING_ERROR * (high - low));
     this.duplicates = groups.filter((members) => members.length > 1);
     this.order = groups.flat();

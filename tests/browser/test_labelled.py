@@ -116,12 +116,15 @@ def test_ratings_are_matches_from_a_chosen_label(open_page, url: str) -> None:
             page.locator("#threshold-problem", has_text="label at least 5 of each").wait_for()
             assert page.locator("#threshold-choice").is_hidden()
             assert table(page, "#agreement")[0][0] == "Spearman"
+            page.fill("#match-label", "")
+            page.locator("#labelled .error", has_text="Enter the lowest rating").wait_for()
+            page.fill("#match-label", "3")
             page.fill("#scale-high", "4.5")
             error = page.locator("#labelled .error", has_text="line 3: label 4.8 is outside")
             error.wait_for()
             assert error.inner_text().endswith("the scale from 0 to 4.5.")
             page.fill("#scale-high", "")
-            page.locator("#labelled .error", has_text="The scale needs a lowest").wait_for()
+            page.locator("#labelled .error", has_text="must be below its highest").wait_for()
         assert bodies == []  # the scores are kept
 
 

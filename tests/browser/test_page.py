@@ -9,7 +9,7 @@ import pytest
 
 from model_store import Store
 from tests.app.conftest import serving
-from tests.browser.helpers import duplicates, fill_list
+from tests.browser.helpers import duplicates, fill_list, upload
 from tests.browser.labelled import RATED, labelled_file
 
 pytestmark = pytest.mark.browser
@@ -183,6 +183,9 @@ def test_asks_for_a_key_and_keeps_it_out_of_the_url(open_page, default_store: St
         page.locator("#links li").first.wait_for()
         assert page.locator("#pair .error").inner_text() == ""
         assert not re.search("s3cret|wrong", page.url)
+        upload(page, labelled_file(RATED))
+        command = page.locator("#use-threshold code").inner_text()
+        assert ' -H "authorization: Bearer $KEY" ' in command
 
 
 def test_switches_models(open_page, default_store: Store, screenshot) -> None:
