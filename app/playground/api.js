@@ -1,17 +1,10 @@
 // Requests to the service. URLs are relative, so that the page works behind any path prefix.
 
+import { RequestError } from "./errors.js";
+
 const KEY = "lattemix-key";
 
 let model = null; // null: the server's default
-
-// An error response, or no response (status 0). The message is for users.
-export class RequestError extends Error {
-  constructor(message, status = 0, retryAfter = 0) {
-    super(message);
-    this.status = status;
-    this.retryAfter = retryAfter;
-  }
-}
 
 // Store a key until the tab is closed. Returns false if no HTTP header can carry it.
 export function storeKey(key) {
@@ -22,6 +15,8 @@ export function storeKey(key) {
 
 // Choose the model of all requests that follow.
 export const setModel = (name) => (model = name);
+
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 const withModel = (path) => (model ? `${path}?${new URLSearchParams({ model })}` : path);
 
@@ -36,15 +31,24 @@ export async function postMatrix(body, signal) {
   const request = jsonRequest(body, signal);
   request.headers.accept = "application/x-npy";
   const response = await send("matrix", request);
-  return parseNpy(await response.arrayBuffer());
+  return parseNpy(await read(response.arrayBuffer()));
 }
 
 function jsonRequest(body, signal) {
   const headers = { "content-type": "application/json" };
-  return { method: "POST", headers, body: JSON.stringify({ ...body, model }), signal };
+  return { method: "POST", headers, body: JSON.stringify({ model, ...body }), signal };
 }
 
-const fetchJson = async (path, request = {}) => (await send(path, request)).json();
+const fetchJson = async (path, request = {}) => read((await send(path, request)).json());
+
+async function read(content) {
+  try {
+    return await content;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new RequestError("The response is incomplete: the connection was lost.");
+  }
+}
 
 async function send(path, request) {
   const key = sessionStorage.getItem(KEY);

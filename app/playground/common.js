@@ -1,6 +1,6 @@
-// Shared by both tabs: elements, number formats, copying, and requests that follow the input.
+// Shared by all tabs: elements, number formats, copying, and requests that follow the input.
 
-import { RequestError } from "./api.js";
+import { UserError } from "./errors.js";
 
 export const find = (selector, parent = document) => parent.querySelector(selector);
 
@@ -41,6 +41,18 @@ export async function copy(text, confirmation) {
   }
 }
 
+// A text with an explanation below it, for a table.
+export const withNote = (text, note) => make("span", {}, text, make("small", { className: "quiet" }, note));
+
+// Fill a table: a header row, unless `header` is null, and rows of cells, the first of which is a header.
+export function fillTable(table, header, rows) {
+  const row = ([name, ...cells]) =>
+    make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
+  table.replaceChildren(make("tbody", {}, ...rows.map(row)));
+  if (!header) return;
+  table.createTHead().append(make("tr", {}, ...header.map((name) => make("th", { scope: "col" }, name))));
+}
+
 // Runs a tab's comparison when its input changes; a new run aborts the previous one.
 export class LiveResults {
   // `compare(signal)` returns whether there are results to show.
@@ -67,7 +79,15 @@ export class LiveResults {
     } catch (error) {
       if (signal.aborted) return;
       this.fail(error);
+    } finally {
+      if (!signal.aborted) this.section.removeAttribute("aria-busy");
     }
+  }
+
+  // Abort the run; the results stay as they are.
+  stop() {
+    clearTimeout(this.timer);
+    this.controller?.abort();
     this.section.removeAttribute("aria-busy");
   }
 
@@ -80,7 +100,7 @@ export class LiveResults {
 
   fail(error) {
     this.results.hidden = true;
-    if (!(error instanceof RequestError)) throw error;
+    if (!(error instanceof UserError)) throw error;
     this.error.textContent = error.message;
     if (error.status === 401) {
       find("#key").hidden = false;

@@ -1,6 +1,7 @@
 // The second tab: a list of sentences, their similarity matrix, and near-duplicates.
 
 import { postMatrix } from "./api.js";
+import { Calibration } from "./calibration.js";
 import { sequential } from "./colours.js";
 import { copy, find, format, LiveResults, make, metricLabel } from "./common.js";
 import { HeatMap, range, showLegend } from "./heatmap.js";
@@ -15,9 +16,13 @@ const EXAMPLE = [
   "Do you accept credit cards?",
   "What are your opening hours?",
 ];
-const ROUNDING_ERROR = 1e-6; // of similarities
-// With the default model, 95 % of the unrelated pairs of STSb's training split score lower.
-const DEFAULT_THRESHOLDS = { cosine: 0.7, js: 0.82, bhattacharyya: 0.87, centred: 0.62, l2: -2.9 };
+const ROUNDING_ERROR = 1e-6; // of similarities, as a share of the scale if calibrated
+// The middle of a calibration's scale: more likely a match than not, or nearer to "same gist" than to
+// "some details in common". On STSb dev, about 1 % of the unrelated pairs reach it.
+const DEFAULT_SHARE = 0.5;
+// Scores for metrics without a calibration; with the model `default`, 95 % of the unrelated pairs of
+// STSb's training split score lower.
+const DEFAULT_SCORES = { cosine: 0.7, js: 0.82, bhattacharyya: 0.87, centred: 0.62, l2: -2.9 };
 
 export class ListTab {
   // `info` is the response of `/info`; `onChange` is called when the input changes.
@@ -26,7 +31,7 @@ export class ListTab {
     this.metric = find("#list-metric");
     this.lines = find("#lines");
     this.slider = find("#threshold");
-    this.chosenThreshold = null; // from the URL or the slider
+    this.chosenThreshold = null; // from the URL or the slider, in the unit of the slider
     this.opened = false;
     this.use(info);
     this.live = new LiveResults(find("#list"), (signal) => this.compare(signal));
@@ -39,24 +44,47 @@ export class ListTab {
 
   // Show the results of another model from now on.
   use(info) {
-    const chosen = this.metric.value;
+    const [chosen, unit] = [this.metric.value, this.unit];
     this.metrics = info.metrics;
+    this.modelCalibration = Calibration.of(info);
     const option = (metric) => make("option", { value: metric }, metricLabel(metric, info));
     this.metric.replaceChildren(...info.metrics.map(option));
     if (info.metrics.includes(chosen)) this.metric.value = chosen;
+    if (this.unit !== unit) this.chosenThreshold = null;
+  }
+
+  // The calibration of the selected metric; null if there is none.
+  get calibration() {
+    return this.modelCalibration?.metric === this.metric.value ? this.modelCalibration : null;
+  }
+
+  // What thresholds are: the unit of a calibration, or a metric.
+  get unit() {
+    return this.calibration?.unit ?? this.metric.value;
   }
 
   // The input, for the URL.
   fields() {
-    const { metric, lines, chosenThreshold: threshold } = this;
-    return { list: lines.value, metric: metric.value, ...(threshold === null ? {} : { threshold }) };
+    const { metric, lines, chosenThreshold: threshold, calibration } = this;
+    const fields = { list: lines.value, metric: metric.value };
+    if (threshold === null) return fields;
+    return { ...fields, threshold, ...(calibration ? { threshold_on: calibration.kind } : {}) };
   }
 
   fill(fields) {
     if (this.metrics.includes(fields.get("metric"))) this.metric.value = fields.get("metric");
-    const threshold = Number.parseFloat(fields.get("threshold"));
-    this.chosenThreshold = Number.isFinite(threshold) ? threshold : null;
+    this.chosenThreshold = this.readThreshold(fields);
     this.lines.value = fields.get("list") ?? "";
+  }
+
+  // The threshold of a URL, in the unit of the slider. As in the API, it is a score unless
+  // `threshold_on` says otherwise. Null if there is none, or the model cannot convert it.
+  readThreshold(fields) {
+    const threshold = Number.parseFloat(fields.get("threshold"));
+    const on = fields.get("threshold_on") ?? "score";
+    if (!Number.isFinite(threshold)) return null;
+    if (on === "score") return this.calibration ? this.calibration.value(threshold) : threshold;
+    return on === this.calibration?.kind ? threshold : null;
   }
 
   open() {
@@ -71,7 +99,7 @@ export class ListTab {
   }
 
   metricChanged() {
-    this.chosenThreshold = null; // metrics have different scales
+    this.chosenThreshold = null; // metrics have different scales, or none
     this.onChange();
     this.live.run();
   }
@@ -84,7 +112,10 @@ export class ListTab {
   }
 
   get threshold() {
-    return this.chosenThreshold ?? DEFAULT_THRESHOLDS[this.metric.value];
+    if (this.chosenThreshold !== null) return this.chosenThreshold;
+    if (!this.calibration) return DEFAULT_SCORES[this.metric.value];
+    const [low, high] = this.calibration.scale;
+    return low + DEFAULT_SHARE * (high - low);
   }
 
   async compare(signal) {
@@ -94,35 +125,47 @@ export class ListTab {
     if (signal.aborted) return false;
     this.sentences = inputs;
     this.scores = scores;
-    this.range = range(scores);
+    this.values = this.calibration ? scores.map((score) => this.calibration.value(score)) : scores;
+    this.range = range(this.values);
     this.live.results.hidden = false; // before drawing, which needs the width
     this.setSlider();
     this.show();
     return true;
   }
 
-  // The slider covers all similarities and the threshold, which a URL may set beyond them.
+  // The slider covers the values of all pairs and the threshold, which a URL may set beyond them.
   setSlider() {
-    const [low, high] = range([...this.pairScores(), this.threshold]);
+    const [low, high] = range([...this.pairValues(), this.threshold]);
+    find("#threshold-unit").textContent = this.calibration ? `, as a ${this.calibration.kind}` : "";
     this.slider.min = low;
     this.slider.max = high;
     this.slider.value = this.threshold;
   }
 
-  *pairScores() {
+  *pairValues() {
     const count = this.sentences.length;
     for (let i = 0; i < count; i += 1) {
-      for (let j = i + 1; j < count; j += 1) yield this.scores[i * count + j];
+      for (let j = i + 1; j < count; j += 1) yield this.values[i * count + j];
     }
   }
 
   show() {
-    find("#threshold-value").textContent = format(this.threshold);
-    const groups = group(this.sentences.length, this.scores, this.threshold - ROUNDING_ERROR);
+    const { calibration, threshold, values } = this;
+    const text = this.formatValue(threshold);
+    const score = calibration && ` (${this.metric.value} ${format(calibration.score(threshold))})`;
+    find("#threshold-value").textContent = `${text}${score ?? ""}`;
+    this.slider.setAttribute("aria-valuetext", text);
+    const [low, high] = calibration?.scale ?? [0, 1];
+    // Compare values, not scores: where the map is nearly flat, its inverse is inexact.
+    const groups = group(this.sentences.length, values, threshold - ROUNDING_ERROR * (high - low));
     this.duplicates = groups.filter((members) => members.length > 1);
     this.order = groups.flat();
     this.showDuplicates();
     this.showMatrix();
+  }
+
+  formatValue(value) {
+    return this.calibration ? this.calibration.format(value, 2) : format(value);
   }
 
   showDuplicates() {
@@ -139,11 +182,11 @@ export class ListTab {
   }
 
   showMatrix() {
-    const { order, scores, sentences } = this;
+    const { order, values, sentences } = this;
     const count = sentences.length;
     const [low, high] = this.range;
     const colour = sequential(low, high);
-    const value = (i, j) => scores[order[i] * count + order[j]];
+    const value = (i, j) => values[order[i] * count + order[j]];
     const names = order.map((index) => sentences[index]);
     const labels = { rows: names, columns: names };
     this.map.show({ rows: count, columns: count, value, colour, labels, margin: 150 },
@@ -154,8 +197,10 @@ export class ListTab {
 
   describePair(i, j) {
     const [a, b] = [this.order[i], this.order[j]];
-    const score = format(this.scores[a * this.sentences.length + b]);
-    this.map.details.textContent = `${score}: “${this.sentences[a]}” and “${this.sentences[b]}”`;
+    const position = a * this.sentences.length + b;
+    const score = `${this.metric.value} ${format(this.scores[position])}`;
+    const text = this.calibration ? `${this.formatValue(this.values[position])} (${score})` : score;
+    this.map.details.textContent = `${text}: “${this.sentences[a]}” and “${this.sentences[b]}”`;
   }
 
   copyUnique() {
@@ -167,14 +212,14 @@ export class ListTab {
 
 // Group indices: each ungrouped one takes all later ones that are similar to it, so that the first
 // can represent its group. Larger groups come first.
-function group(count, scores, threshold) {
+function group(count, values, threshold) {
   const grouped = new Set();
   const groups = [];
   for (let i = 0; i < count; i += 1) {
     if (grouped.has(i)) continue;
     const members = [i];
     for (let j = i + 1; j < count; j += 1) {
-      if (!grouped.has(j) && scores[i * count + j] >= threshold) members.push(j);
+      if (!grouped.has(j) && values[i * count + j] >= threshold) members.push(j);
     }
     members.forEach((index) => grouped.add(index));
     groups.push(members);

@@ -1,13 +1,15 @@
-// The page: two tabs, and a URL fragment that holds the input, so that it can be shared.
+// The page: three tabs, and a URL fragment that holds the input, so that it can be shared.
 
-import { getInfo, RequestError, setModel, storeKey } from "./api.js";
+import { getInfo, setModel, storeKey } from "./api.js";
 import { copy, find, make, toast } from "./common.js";
+import { RequestError } from "./errors.js";
+import { LabelledTab } from "./labelled.js";
 import { ListTab } from "./list.js";
 import { PairTab } from "./pair.js";
 
 const MAX_LINK = 8000; // characters; some programs truncate longer URLs
 
-const sections = { pair: find("#pair"), list: find("#list") };
+const sections = { pair: find("#pair"), list: find("#list"), labelled: find("#labelled") };
 let tabs = null; // set once the service has answered
 let current = "pair";
 let model = null; // name of the model, unless it is the default
@@ -44,7 +46,7 @@ const readFields = () => new URLSearchParams(location.hash.slice(1));
 
 function readUrl() {
   const fields = readFields();
-  const name = Object.hasOwn(sections, fields.get("tab")) ? fields.get("tab") : "pair";
+  const name = Object.hasOwn(sections, fields.get("tab")) ? fields.get("tab") : current;
   tabs[name].fill(fields);
   show(name);
 }
@@ -75,14 +77,20 @@ async function useModel(name) {
   select.value = info.model;
   find("#models").hidden = info.models.length < 2;
   if (tabs) for (const tab of Object.values(tabs)) tab.use(info);
-  else tabs = { pair: new PairTab(info, updateUrl), list: new ListTab(info, updateUrl) };
+  else {
+    tabs = {
+      pair: new PairTab(info, updateUrl),
+      list: new ListTab(info, updateUrl),
+      labelled: new LabelledTab(info, updateUrl),
+    };
+  }
 }
 
 async function start() {
   try {
     await useModel(readFields().get("model"));
     find(".error", sections.pair).textContent = "";
-    for (const text of document.querySelectorAll("textarea")) text.disabled = false;
+    for (const input of document.querySelectorAll("textarea, #file")) input.disabled = false;
     readUrl();
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
@@ -96,7 +104,12 @@ for (const name of Object.keys(sections)) {
   find(`#tab-${name}`).addEventListener("click", () => show(name));
 }
 find('[role="tablist"]').addEventListener("keydown", (event) => {
-  if (["ArrowLeft", "ArrowRight"].includes(event.key)) show(current === "pair" ? "list" : "pair", true);
+  const names = Object.keys(sections);
+  const position = names.indexOf(current);
+  const positions = { ArrowLeft: position - 1, ArrowRight: position + 1, Home: 0, End: names.length - 1 };
+  if (!(event.key in positions)) return;
+  event.preventDefault();
+  show(names.at(positions[event.key] % names.length), true);
 });
 for (const button of document.querySelectorAll(".share")) button.addEventListener("click", share);
 find("#key").addEventListener("submit", (event) => {

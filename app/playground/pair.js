@@ -1,10 +1,12 @@
-// The first tab: two sentences, their similarity by every metric, and its explanation.
+// The first tab: two sentences, their calibrated similarity and scores by metric, and an explanation.
 
 import { WordAlignment } from "./alignment.js";
 import { getLatent, parseBase64, post } from "./api.js";
+import { Calibration } from "./calibration.js";
 import { diverging, sequential } from "./colours.js";
 import { find, format, formatSigned, LiveResults, make, metricLabel, shorten } from "./common.js";
 import { HeatMap, range, showLegend } from "./heatmap.js";
+import { Meaning } from "./meaning.js";
 
 const EXAMPLES = [
   ["A man is eating.", "Someone is having lunch."],
@@ -21,6 +23,7 @@ export class PairTab {
     this.opened = false;
     this.texts = [find("#a"), find("#b")];
     this.live = new LiveResults(find("#pair"), (signal) => this.compare(signal));
+    this.meaning = new Meaning(find("#meaning"));
     this.alignment = new WordAlignment(find("#alignment"), find("#word-details"));
     this.wordMatrix = new HeatMap(find("#word-matrix"), (i, j) => this.describePair(i, j));
     this.mixtureMaps = ["First sentence", "Second sentence", "Difference (first − second)"].map((name) =>
@@ -37,6 +40,9 @@ export class PairTab {
     this.info = info;
     if (!info.metrics.includes(this.metric)) this.metric = info.recommended_metric;
     this.latentWords.clear();
+    this.calibration = Calibration.of(info);
+    this.meaning.use(this.calibration);
+    find("#metrics").open ||= !this.calibration;
     this.addMetrics();
   }
 
@@ -73,6 +79,7 @@ export class PairTab {
     const metric = fields.get("metric");
     if (this.info.metrics.includes(metric)) this.metric = metric;
     find(`#scores input[value="${this.metric}"]`).checked = true;
+    if (this.metric !== this.info.recommended_metric) find("#metrics").open = true;
     ["a", "b"].forEach((name, i) => (this.texts[i].value = fields.get(name) ?? ""));
   }
 
@@ -118,6 +125,8 @@ export class PairTab {
 
   showScores(scores) {
     for (const metric of this.info.metrics) find(`#score-${metric}`).textContent = format(scores[metric]);
+    find("#explained").textContent = `${this.metric} ${format(scores[this.metric])}`;
+    if (this.calibration) this.meaning.show(scores[this.calibration.kind]);
   }
 
   showWordMatrix({ a, b, alignment }) {

@@ -7,6 +7,8 @@ from time import sleep
 import httpx
 import pytest
 
+from tests.browser.helpers import fill_pair, wait_until_idle
+
 pytestmark = pytest.mark.browser
 
 PAIR = ("A kid plays football outside.", "Children are playing soccer in the garden.")
@@ -15,14 +17,8 @@ Error = pytest.importorskip("playwright.sync_api", reason="see `make test-browse
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>&amp;'
 
 
-def fill_pair(page, a: str, b: str) -> None:
-    page.fill("#a", a)
-    page.fill("#b", b)
-    wait_until_idle(page)
-
-
-def wait_until_idle(page) -> None:
-    page.locator("#pair:not([aria-busy])").wait_for()
+def open_metrics(page) -> None:
+    page.locator("#metrics:not([open]) summary").click()
 
 
 def scores(page) -> dict[str, float]:
@@ -41,6 +37,7 @@ def test_shows_every_metric(open_page, url: str) -> None:
     (expected,) = httpx.post(f"{url}/similarity", json=request).json()["similarities"]
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         assert scores(page) == pytest.approx({m: expected[m] for m in metrics}, abs=6e-4)
 
 
@@ -48,6 +45,7 @@ def test_recommended_metric_comes_first_and_is_selected(open_page, url: str) -> 
     recommended = httpx.get(f"{url}/info").json()["recommended_metric"]
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         first = page.locator("#scores label").first
         assert first.locator("span").inner_text() == f"{recommended} (recommended)"
         assert first.locator("input").is_checked()
@@ -76,6 +74,7 @@ def test_lines_connect_aligned_words(open_page, url: str, screenshot) -> None:
 def test_contributions_sum_to_the_score_of_the_selected_metric(open_page, url: str) -> None:
     with open_page(url) as page:
         fill_pair(page, *PAIR)
+        open_metrics(page)
         for metric in ("cosine", "l2"):
             page.check(f"input[value={metric}]")
             page.wait_for_selector(f"#breakdown th:text-is('{metric}')")
@@ -215,6 +214,7 @@ def test_retries_when_the_service_is_overloaded(open_page, url: str) -> None:
 def test_url_holds_the_input(open_page, url: str) -> None:
     with open_page(url) as page:
         fill_pair(page, "Ça & là", "50 % #1")
+        open_metrics(page)
         page.check("input[value=js]")
         page.wait_for_url("**metric=js")
         address = page.url
