@@ -1,7 +1,7 @@
 """Probabilities and ratings beside scores, and thresholds given as one."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +41,22 @@ def score_threshold(
     Raises:
         CalibrationError: the model cannot convert it.
     """
-    if threshold is None or on == "score":
+    if on not in get_args(ThresholdOn):
+        known = ", ".join(get_args(ThresholdOn))
+        raise CalibrationError(f"threshold_on is {on!r}: choose among {known}.")
+    if on == "score":
         return threshold
-    if calibration is None or calibration.kind != on:
-        has = "no calibration" if calibration is None else f"a {calibration.kind}"
+    if threshold is None:
+        raise CalibrationError(f"threshold_on is {on!r}, and there is no threshold.")
+    if calibration is None:
         raise CalibrationError(
-            f"threshold_on is {on!r}, and the model has {has}: fit one with `lattemix calibrate`, "
-            'or give the threshold as a "score".'
+            f"threshold_on is {on!r}, and the model has no calibration: fit one with `lattemix "
+            'calibrate`, or use "score".'
+        )
+    if calibration.kind != on:
+        raise CalibrationError(
+            f"threshold_on is {on!r}, and the model's calibration gives a {calibration.kind}: use "
+            f'"{calibration.kind}" or "score".'
         )
     if calibration.metric != metric:
         raise CalibrationError(
@@ -57,4 +66,4 @@ def score_threshold(
     low, high = calibration.scale
     if not low <= threshold <= high:
         raise CalibrationError(f"threshold is {threshold:g}: a {on} is from {low:g} to {high:g}.")
-    return calibration.score_of(threshold)
+    return calibration.smallest_score(threshold)

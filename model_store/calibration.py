@@ -1,9 +1,10 @@
-"""What a model's scores mean to people: `calibration.json`, an optional file of an artifact.
+"""Maps from scores to probabilities or ratings: `calibration.json`, optional in an artifact.
 
 A calibration maps the scores of one metric to a probability, or to a rating on a scale. The map is
 strictly increasing, so that it never changes an order.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ Kind = Literal["probability", "rating"]
 
 
 class Calibration(BaseModel):
-    """A map from scores to probabilities or ratings, and the pairs that it was fitted on."""
+    """A map from the scores of a metric, and the pairs that it was fitted on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,6 +63,23 @@ class Calibration(BaseModel):
     def score_of(self, value: float) -> float:
         """Return the score whose probability or rating is `value`."""
         return float(np.interp(value, self.values, self.scores))
+
+    def smallest_score(self, value: float) -> float:
+        """Return the smallest float32 score whose float32 value is at least `value`.
+
+        Infinite if no score has such a value, or all have.
+        """
+        wanted = np.float32(value)
+        if wanted > np.float32(self.values[-1]):
+            return math.inf
+        if wanted <= np.float32(self.values[0]):
+            return -math.inf
+        score = np.float32(self.score_of(value))
+        while np.float32(self.apply(score)) >= wanted:  # a step or two: values are rounded
+            score = np.nextafter(score, np.float32(-math.inf))
+        while np.float32(self.apply(score)) < wanted:
+            score = np.nextafter(score, np.float32(math.inf))
+        return float(score)
 
     def write(self, path: Path) -> None:
         """Write the calibration as JSON."""

@@ -266,6 +266,8 @@ def _check_regular(path: Path) -> os.stat_result:
 
 def _verify_file(path: Path, expected: FileRecord) -> None:
     remedy = "assemble the model again with `lattemix build`."
+    if path.name == CALIBRATION:
+        remedy = "calibrate the model again with `lattemix calibrate`."
     try:
         size = _check_regular(path).st_size
         if size != expected.bytes:

@@ -8,9 +8,13 @@ from app.routes.context import Context
 from app.routes.route import NumbersRoute
 from app.routes.serialize import document_model_responses, json_response
 from app.schemas.evaluate import EvaluateRequest, EvaluateResponse
-from lattemix.labelled.agreement import agreement, check_calibration
+from lattemix.labelled.agreement import check_calibration, measure_agreement
 from lattemix.labelled.measures import Floats, Ranking, reliability
 from lattemix.labelled.pairs import LabelError, Labels, check_labels
+from lattemix.similarity import score_range
+from model_store import Metric
+
+_ROUNDING = 1e-3  # of scores that were written with few digits
 
 router = APIRouter(tags=["evaluate"], route_class=NumbersRoute)
 
@@ -27,7 +31,8 @@ async def evaluate(body: EvaluateRequest, context: Context) -> Response:
     Useful to choose a threshold. Nothing is stored; `lattemix calibrate` stores a calibration.
     """
     model, metric = context.model, context.model.metric(body.metric)
-    scores, labels = np.array(body.scores, np.float64), _labels(body)
+    labels = _labels(body)
+    scores = _scores(body, metric, model.manifest.latent_dims)
 
     def respond() -> Response:
         measured = EvaluateResponse(
@@ -35,7 +40,7 @@ async def evaluate(body: EvaluateRequest, context: Context) -> Response:
             metric=metric,
             kind=labels.kind,
             pairs=len(labels),
-            agreement=agreement(scores, labels),
+            agreement=measure_agreement(scores, labels),
             bins=reliability(scores, labels.targets),
             curve=Ranking(scores, labels.labels).points() if labels.is_binary else [],
             calibration=check_calibration(model.calibration, {metric: scores}, labels),
@@ -50,10 +55,20 @@ def _labels(body: EvaluateRequest) -> Labels:
     if len(body.scores) != len(body.labels):
         counts = f"{len(body.labels):,} labels for {len(body.scores):,} scores"
         raise LabelError(f"There are {counts}: send a label for every score.")
+    scale = (body.scale[0], body.scale[1]) if body.scale else None
     values: Floats = np.array(body.labels, np.float64)
-    if body.scale is None:
-        return check_labels("labels", values, None).check()
-    low, high = body.scale
-    if not low < high:
-        raise LabelError(f"scale is [{low:g}, {high:g}]: give the lowest and the highest label.")
-    return check_labels("labels", values, (low, high)).check()
+    return check_labels("labels", values, scale, "labels[{}]".format).check()
+
+
+def _scores(body: EvaluateRequest, metric: Metric, latent_dims: int) -> Floats:
+    """Check that the scores are possible: others are of another metric."""
+    scores: Floats = np.array(body.scores, np.float64)
+    low, high = score_range(metric, latent_dims)
+    outside = np.flatnonzero((scores < low - _ROUNDING) | (scores > high + _ROUNDING))
+    if outside.size:
+        index = int(outside[0])
+        raise LabelError(
+            f"scores[{index}] is {scores[index]:g}: {metric} is from {low:g} to {high:g}. Are they "
+            "of another metric?"
+        )
+    return scores

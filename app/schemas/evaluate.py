@@ -39,11 +39,14 @@ class EvaluateResponse(ModelResponse):
     pairs: int
     agreement: Agreement
     bins: list[Bin] = Field(
-        description="Mean score and mean label, as numbers from 0 to 1, of equally many pairs."
+        description="Pairs in order of score: their mean score, `predicted`, and their mean label "
+        "as a share of the scale, `observed`."
     )
     curve: list[CurvePoint] = Field(
         description="Precision and recall by threshold, for labels 0 and 1."
     )
     calibration: CalibrationCheck | None = Field(
-        None, description="The model's calibration on these pairs. Null if it has none for them."
+        None,
+        description="The model's calibration on these pairs. Null if it has none for this kind and "
+        "scale of label.",
     )

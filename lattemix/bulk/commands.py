@@ -278,8 +278,10 @@ def write_ranking(
 
     best = heapq.nsmallest(top_k, scored(), _order) if top_k else sorted(scored(), key=_order)
     if plain:
+        kinds = _meanings(model, metric or model.info().recommended_metric)
         for row in best:
-            typer.echo(f"{row['score']:.4f}  {row['text']}")
+            values = [f"{_meaning_of(model, row[kind])}  " for kind in kinds]
+            typer.echo(f"{row['score']:.4f}  {''.join(values)}{row['text']}")
     else:
         meanings = _meanings(model, metric or model.info().recommended_metric)
         _write_ranked([*best, *rejected], out, meanings, origin)

@@ -36,6 +36,11 @@ class RowFormat:
     kept: tuple[str, ...] = ()
 
     @property
+    def needs_header(self) -> bool:
+        """Whether the columns must be named."""
+        return self.exact or bool(self.kept)
+
+    @property
     def width(self) -> int:
         """Number of text columns."""
         return len(self.names[0])
@@ -123,7 +128,8 @@ class Table:
             parsers = {suffix: parser for suffix, parser in _PARSERS.items() if suffix != ".txt"}
         parser = parsers.get(self.path.suffix.lower())
         if parser is None:
-            kinds = ", ".join(parsers) + ("" if self.format.exact else ", or - for standard input")
+            kinds = ", ".join(parsers)
+            kinds += "" if self.format.needs_header else ", or - for standard input"
             raise LatteMixError(f"{self.path}: {self.format.content} are read from {kinds}.")
         return parser
 
@@ -150,10 +156,9 @@ class Table:
     def unnamed_columns(self, header: Sequence[str]) -> list[int]:
         """Indices of the text columns in a file that has no others; raise if it does."""
         width = self.format.width
-        needs_names = self.format.exact or bool(self.format.kept)
-        if needs_names or len(header) != width:
+        if self.format.needs_header or len(header) != width:
             count = "one column" if width == 1 else f"{width} columns"
-            alternative = "" if needs_names else f", or {count} in all"
+            alternative = "" if self.format.needs_header else f", or {count} in all"
             raise LatteMixError(
                 f"{self.path}: expected columns named {self.format.expected}{alternative}; "
                 f"found {', '.join(header)[:200]}."

@@ -42,7 +42,7 @@ class Agreement(BaseModel):
 
 
 class CalibrationCheck(BaseModel):
-    """How true a calibration is on labelled pairs."""
+    """Calibration error on labelled pairs."""
 
     kind: Kind
     error: float = Field(
@@ -77,10 +77,10 @@ def resamples_of(pairs: int) -> Resamples:
     return Resamples(pairs, max(200, min(RESAMPLES, _RESAMPLED_PAIRS // pairs)))
 
 
-def agreement(scores: Floats, labels: Labels) -> Agreement:
+def measure_agreement(scores: Floats, labels: Labels) -> Agreement:
     """Measure the agreement of scores [N] with labels."""
     if scores.min() == scores.max():
-        raise LabelError(f"{labels.name}: all pairs have the score {scores[0]:g}.")
+        raise LabelError(f"All pairs have the score {scores[0]:g}: nothing can be measured.")
     resamples = resamples_of(len(labels))
     correlation = resamples.estimate(spearman(scores, labels.labels))
     if not labels.is_binary:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lattemix.options import ModelOption, StoreOption, TruncateOption, Url, split_names
+from lattemix.options import StoreOption, TruncateOption, Url, split_names
 from lattemix.settings import ModelSettings, read_settings
 from model_store import LatteMixError, Store
 from model_store.calibration import CALIBRATION
-from model_store.store import DEFAULT_MODELS, check_name
+from model_store.store import DEFAULT_MODELS
 
 if TYPE_CHECKING:
     from lattemix.labelled.agreement import AnyModel
-    from lattemix.labelled.calibrate import CalibrationReport, Goals
     from lattemix.labelled.pairs import LabelledPairs
 
 commands = typer.Typer()
@@ -52,7 +51,9 @@ def evaluate(
     columns: ColumnsOption = None,
     scale: ScaleOption = None,
     truncate: TruncateOption = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file for the results.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="JSON file for the results.")
+    ] = None,
     store: StoreOption = None,
     url: Url = None,
 ) -> None:
@@ -61,9 +62,12 @@ def evaluate(
     from lattemix.labelled.pairs import parse_scale, read_labelled
     from lattemix.labelled.text import evaluation_text
 
+    if out is not None and not out.absolute().parent.is_dir():
+        raise LatteMixError(f"{out}: there is no directory {out.parent}.")
     pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
     _note_contradictions(pairs)
-    evaluation = evaluate(_open(split_names(models), store, url), pairs, truncate)
+    opened = list(_open(split_names(models), store, url))  # all of them before the work
+    evaluation = evaluate(opened, pairs, truncate)
     typer.echo(evaluation_text(evaluation))
     if out:
         out.write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -113,17 +117,23 @@ def calibrate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the cross-validation.")] = 0,
     truncate: TruncateOption = None,
-    model: ModelOption = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model, `name` or `name:precision`; else LATTEMIX_MODEL.")
+    ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Learn from labelled pairs what a model's scores mean: probabilities and thresholds."""
+    """Calibrate a model on labelled pairs: probabilities, ratings and thresholds."""
     from lattemix.labelled.calibrate import DEFAULT_GOALS, calibrate, check_target, publish
     from lattemix.labelled.pairs import parse_scale, read_labelled
     from lattemix.labelled.text import calibration_text
+    from lattemix.labelled.thresholds import Goal
     from lattemix.model import load
 
-    if out is not None:
-        check_name(out)
+    if report is not None:
+        from lattemix.labelled.plots import draw
+
+        if report.exists() and not report.is_dir():  # better found before the work than after
+            raise LatteMixError(f"--report {report}: this is a file, not a directory.")
     pairs = read_labelled(file, split_names(columns) or None, parse_scale(scale)).check()
     if not pairs.is_binary and (precision or recall):
         raise LatteMixError("--precision and --recall are for labels 0 and 1.")
@@ -133,13 +143,18 @@ def calibrate(
     artifact = models.open(loaded.info().model_id)
     if out is not None:
         check_target(models, out, artifact)
-    goals = _goals(precision, recall) or DEFAULT_GOALS
+    goals = [Goal("precision", value) for value in precision or ()]
+    goals += [Goal("recall", value) for value in recall or ()]
     described = about or f"{file.name}, {len(pairs):,} labelled pairs"
     head = artifact.manifest.head.sha256
-    result = calibrate(loaded, pairs, head, described, goals, seed, truncate)
+    result = calibrate(loaded, pairs, head, described, goals or DEFAULT_GOALS, seed, truncate)
     typer.echo(calibration_text(result))
     if report is not None:
-        _write_report(result, report)
+        report.mkdir(parents=True, exist_ok=True)
+        draw(result, report / "report.png")
+        result.calibration.write(report / CALIBRATION)
+        text = result.model_dump_json(indent=1) + "\n"
+        (report / "report.json").write_text(text, encoding="utf-8")
         typer.echo(f"\nThe report is in {report}.", err=True)
     if out is not None:
         published = publish(models, artifact, out, result.calibration).manifest.reference
@@ -149,18 +164,3 @@ def calibrate(
 def _note_contradictions(pairs: "LabelledPairs") -> None:
     if pairs.contradictions:
         typer.echo(f"Note: {pairs.describe_contradictions()}.", err=True)
-
-
-def _write_report(report: "CalibrationReport", directory: Path) -> None:
-    from lattemix.labelled.plots import draw
-
-    directory.mkdir(parents=True, exist_ok=True)
-    report.calibration.write(directory / CALIBRATION)
-    text = report.model_dump_json(indent=1) + "\n"
-    (directory / "report.json").write_text(text, encoding="utf-8")
-    draw(report, directory / "report.png")
-
-
-def _goals(precision: list[float] | None, recall: list[float] | None) -> "Goals":
-    goals: Goals = [("precision", value) for value in precision or ()]
-    return [*goals, *(("recall", value) for value in recall or ())]

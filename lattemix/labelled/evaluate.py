@@ -10,14 +10,16 @@ from lattemix.labelled.agreement import (
     Agreement,
     AnyModel,
     CalibrationCheck,
-    agreement,
     check_calibration,
+    measure_agreement,
     score_pairs,
 )
 from lattemix.labelled.pairs import LabelledPairs
 from lattemix.settings import Truncate
 from model_store import Metric
 from model_store.calibration import Kind
+
+_MIN_TIMED = 500  # pairs
 
 
 class ModelEvaluation(BaseModel):
@@ -30,7 +32,9 @@ class ModelEvaluation(BaseModel):
     calibration: CalibrationCheck | None = Field(
         None, description="Null if the model has no calibration for such labels."
     )
-    sentences_per_second: float = Field(description="In this run, on this machine.")
+    sentences_per_second: float | None = Field(
+        description="In this run, on this machine. Null for few pairs."
+    )
 
 
 class Evaluation(BaseModel):
@@ -63,7 +67,7 @@ def _evaluate(model: AnyModel, pairs: LabelledPairs, truncate: Truncate | None) 
         model=info.model_id,
         fingerprint=info.fingerprint,
         recommended_metric=info.recommended_metric,
-        metrics={metric: agreement(values, pairs) for metric, values in scores.items()},
+        metrics={metric: measure_agreement(values, pairs) for metric, values in scores.items()},
         calibration=check_calibration(info.calibration, scores, pairs),
-        sentences_per_second=2 * len(pairs) / seconds,
+        sentences_per_second=2 * len(pairs) / seconds if len(pairs) >= _MIN_TIMED else None,
     )

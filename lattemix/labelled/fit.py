@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, minimize
 from scipy.special import expit
 
-from lattemix.labelled.measures import Floats, log_loss
+from lattemix.labelled.measures import Floats, log_loss, split
 from lattemix.labelled.pairs import LabelledPairs
 from model_store import Metric
 
@@ -39,32 +39,31 @@ class Map:
 
 @dataclass(frozen=True)
 class Choice:
-    """The best metric and method, and their held-out predictions."""
+    """The chosen metric and method, and their held-out predictions."""
 
     metric: Metric
     method: Method
-    losses: Mapping[tuple[Metric, Method], float]  # held-out cross-entropy
+    losses: Mapping[Metric, Mapping[Method, float]]  # held-out cross-entropy
     held_out: Floats  # [N], predictions of pairs by maps that were fitted without them
 
 
 def choose(
     scores: Mapping[Metric, Floats],
-    pairs: LabelledPairs,
+    targets: Floats,
+    folds: Folds,
     ranges: Mapping[Metric, tuple[float, float]],
-    seed: int = 0,
 ) -> Choice:
     """Choose metric and method by cross-validation.
 
     The first metric with the logistic map is kept unless another combination has a lower held-out
-    cross-entropy by more than the standard error of the difference: few labels cannot tell.
+    cross-entropy by more than the standard error of the difference: smaller ones are noise.
 
     Args:
         scores: scores [N] by metric, the recommended metric first.
-        pairs: the labelled pairs.
+        targets: labels from 0 to 1: [N].
+        folds: the fold of each pair: [N].
         ranges: lowest and highest score of each metric.
-        seed: of the folds.
     """
-    folds, targets = assign_folds(pairs, seed), pairs.targets
     predictions = {
         (metric, method): _held_out(method, values, targets, folds, ranges[metric])
         for metric, values in scores.items()
@@ -77,7 +76,10 @@ def choose(
         error = gain.std() / np.sqrt(len(gain))
         if gain.mean() > error and loss.mean() < losses[best].mean():
             best = key
-    means = {key: float(loss.mean()) for key, loss in losses.items()}
+    means = {
+        metric: {method: float(losses[metric, method].mean()) for method in METHODS}
+        for metric in scores
+    }
     return Choice(*best, means, predictions[best])
 
 
@@ -150,12 +152,11 @@ def _fit_isotonic(
 
     Bins keep the few highest and lowest pairs from becoming probabilities of 1 and 0.
     """
-    bins = np.clip(len(scores) // _PAIRS_PER_BIN, 2, _MAX_BINS)
-    parts = np.array_split(np.argsort(scores, kind="stable"), bins)
+    parts = split(scores, int(np.clip(len(scores) // _PAIRS_PER_BIN, 2, _MAX_BINS)))
     counts = np.array([len(part) for part in parts], np.float64)
     means = np.array([(targets[part].sum() + 0.5) / (len(part) + 1) for part in parts])
-    centres, first = np.unique([scores[part].mean() for part in parts], return_index=True)
-    fitted = isotonic_regression(means, weights=counts).x[first]
+    centres = np.array([scores[part].mean() for part in parts])
+    fitted = isotonic_regression(means, weights=counts).x
     low, high = score_range
     inside = (centres > low) & (centres < high)
     if not inside.any():  # every score is the lowest or the highest
@@ -165,6 +166,6 @@ def _fit_isotonic(
 
 
 def _increasing(scores: Floats, values: Floats) -> Map:
-    """Return a map whose values increase strictly, hardly where the labels show no increase."""
+    """Return a map with a minimum slope where the labels show no increase."""
     steps = (scores - scores[0]) / (scores[-1] - scores[0])
     return Map(scores, (1 - _TILT) * values.clip(0, 1) + _TILT * steps)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,18 +9,16 @@ from pydantic import BaseModel, Field
 
 Floats = NDArray[np.float64]
 
-Goal = Literal["precision", "recall"]
-
 RESAMPLES = 1000
 _BLOCK = 2_000_000  # numbers of weights in memory at once
 _MAX_BINS, _PAIRS_PER_BIN = 10, 25
 
 
 class Estimate(BaseModel):
-    """A measured number and its 95 % interval, by bootstrap over pairs."""
+    """A measured number and its 95 % interval."""
 
     value: float
-    low: float | None = Field(description="Null if no resample defines the number.")
+    low: float | None = Field(description="Null if the number is too seldom defined.")
     high: float | None
 
     @classmethod
@@ -34,16 +31,6 @@ class Estimate(BaseModel):
     def __str__(self) -> str:
         interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
         return f"{self.value:.3f}{interval}"
-
-
-class Threshold(BaseModel):
-    """The threshold that a wanted precision or recall needs, and what it gives."""
-
-    goal: Goal
-    wanted: float
-    score: Estimate
-    precision: Estimate
-    recall: Estimate
 
 
 class CurvePoint(BaseModel):
@@ -100,7 +87,7 @@ class Ranking:
         self._ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # [T]
         self.thresholds = ordered[self._ends]  # [T]
 
-    def _counts(self, weights: Floats) -> tuple[Floats, Floats]:
+    def counts(self, weights: Floats) -> tuple[Floats, Floats]:
         """Matches and other pairs that reach each threshold: [R, T] each."""
         weights = weights[:, self._order]
         matches = (weights * self._matches).cumsum(axis=1)[:, self._ends]
@@ -108,7 +95,7 @@ class Ranking:
 
     def auc(self, weights: Floats) -> Floats:
         """Area under the ROC curve: [R]."""
-        matches, others = self._counts(weights)
+        matches, others = self.counts(weights)
         before = np.pad(matches, ((0, 0), (1, 0)))[:, :-1]
         steps = np.diff(others, axis=1, prepend=0)
         areas = (steps * (matches + before) / 2).sum(axis=1)
@@ -118,15 +105,19 @@ class Ranking:
 
     def average_precision(self, weights: Floats) -> Floats:
         """Average precision: [R]."""
-        matches, others = self._counts(weights)
+        matches, others = self.counts(weights)
         steps = np.diff(matches, axis=1, prepend=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            result: Floats = (steps * matches / (matches + others)).sum(axis=1) / matches[:, -1]
+        # A resample may lack the pairs of the highest thresholds.
+        precision = np.divide(
+            matches, matches + others, out=np.zeros_like(matches), where=matches > 0
+        )
+        with np.errstate(invalid="ignore"):
+            result: Floats = (steps * precision).sum(axis=1) / matches[:, -1]
         return result
 
     def curve(self) -> tuple[Floats, Floats]:
         """Precision and recall at each threshold: [T] each."""
-        precision, recall = self._curves(np.ones((1, len(self._order))))
+        precision, recall = self.curves(np.ones((1, len(self._order))))
         return precision[0], recall[0]
 
     def points(self, limit: int = 200) -> list[CurvePoint]:
@@ -140,64 +131,54 @@ class Ranking:
             for t, p, r in zip(*map(np.ndarray.tolist, columns), strict=True)
         ]
 
-    def _curves(self, weights: Floats) -> tuple[Floats, Floats]:
-        matches, others = self._counts(weights)
+    def curves(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Precision and recall at each threshold: [R, T] each."""
+        matches, others = self.counts(weights)
         with np.errstate(invalid="ignore", divide="ignore"):
             return matches / (matches + others), matches / matches[:, -1:]
-
-    def threshold(self, goal: Goal, wanted: float, resamples: Resamples) -> Threshold | None:
-        """Return the threshold for a wanted precision or recall; None if none reaches it.
-
-        For a precision it is the lowest threshold that has it, which keeps the most matches; for a
-        recall the highest one.
-        """
-
-        def chosen(weights: Floats) -> Floats:
-            """Threshold, precision and recall in each resample: [R, 3]; NaN if not reached."""
-            precision, recall = self._curves(weights)
-            reached = (precision if goal == "precision" else recall) >= wanted  # [R, T]
-            columns = np.arange(reached.shape[1])
-            if goal == "precision":
-                index = np.where(reached, columns, -1).max(axis=1)
-            else:
-                index = np.where(reached, columns, len(columns)).min(axis=1)
-            found = (index >= 0) & (index < len(columns))
-            index = np.where(found, index, 0)
-            rows = np.arange(len(weights))
-            values = (self.thresholds[index], precision[rows, index], recall[rows, index])
-            return np.where(found[:, None], np.stack(values, axis=1), np.nan)
-
-        point = chosen(np.ones((1, len(self._order))))[0]
-        if np.isnan(point).any():
-            return None
-        samples = resamples.values(chosen)  # [R, 3]
-        score, precision, recall = map(Estimate.of, point.tolist(), samples.T)
-        return Threshold(goal=goal, wanted=wanted, score=score, precision=precision, recall=recall)
 
 
 def spearman(scores: Floats, labels: Floats) -> Callable[[Floats], Floats]:
     """Return Spearman's rank correlation as a measure of weights [R, N]."""
-    # Ranks of the full sample: resamples repeat pairs, which keeps their order.
-    x, y = (ranks(values) for values in (scores, labels))
+    ranks_of = _weighted_ranks(scores), _weighted_ranks(labels)
 
     def measure(weights: Floats) -> Floats:
-        total = weights.sum(axis=1)
-        mean_x, mean_y = weights @ x / total, weights @ y / total
-        covariance = weights @ (x * y) / total - mean_x * mean_y
-        variances = (weights @ (v * v) / total - m * m for v, m in ((x, mean_x), (y, mean_y)))
+        total = weights.sum(axis=1, keepdims=True)
+        x, y = (ranks(weights) for ranks in ranks_of)  # [R, N] each
+        x -= (weights * x).sum(axis=1, keepdims=True) / total
+        y -= (weights * y).sum(axis=1, keepdims=True) / total
+        products = ((weights * p * q).sum(axis=1) for p, q in ((x, y), (x, x), (y, y)))
+        covariance, *variances = products
         with np.errstate(invalid="ignore", divide="ignore"):
-            result: Floats = covariance / np.sqrt(np.prod([*variances], axis=0))
+            result: Floats = covariance / np.sqrt(variances[0] * variances[1])
         return result
 
     return measure
 
 
-def ranks(values: Floats) -> Floats:
-    """Return ranks from 0 to 1, equal values sharing their mean rank: [N]."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    mean: Floats = (last - (counts + 1) / 2)[inverse] / max(1, len(values) - 1)
-    return mean
+def _weighted_ranks(values: Floats) -> Callable[[Floats], Floats]:
+    """Return ranks as a function of weights [R, N]; equal values share their mean rank."""
+    order = np.argsort(values, kind="stable")
+    _, group_of, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum() - 1
+
+    def ranks(weights: Floats) -> Floats:
+        reached = weights[:, order].cumsum(axis=1)[:, ends]  # [R, G]
+        middles = reached - np.diff(reached, axis=1, prepend=0) / 2
+        result: Floats = middles[:, group_of]
+        return result
+
+    return ranks
+
+
+def wilson(successes: float, trials: float) -> Estimate:
+    """Return a share with Wilson's 95 % interval, which holds for few trials, too."""
+    share, z = successes / trials, 1.96
+    width = 1 + z**2 / trials
+    middle = share + z**2 / (2 * trials)
+    margin = z * np.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
+    low, high = (middle - margin) / width, (middle + margin) / width
+    return Estimate(value=share, low=max(0.0, float(low)), high=min(1.0, float(high)))
 
 
 def log_loss(predictions: Floats, targets: Floats) -> Floats:
@@ -213,18 +194,28 @@ def brier(predictions: Floats, targets: Floats) -> float:
 
 
 def reliability(predictions: Floats, targets: Floats) -> list[Bin]:
-    """Return bins of equally many pairs, by prediction: ten, or fewer of few pairs."""
-    order = np.argsort(predictions, kind="stable")
-    bins = np.clip(len(order) // _PAIRS_PER_BIN, 2, _MAX_BINS)
-    parts = np.array_split(order, bins)
+    """Return bins of about equally many pairs, by prediction: ten, or fewer of few pairs."""
+    bins = int(np.clip(len(predictions) // _PAIRS_PER_BIN, 2, _MAX_BINS))
     return [
         Bin(
             predicted=float(predictions[part].mean()),
             observed=float(targets[part].mean()),
             pairs=len(part),
         )
-        for part in parts
+        for part in split(predictions, bins)
     ]
+
+
+def split(values: Floats, parts: int) -> list[NDArray[np.intp]]:
+    """Return indices by value, in at most `parts` lists of about equal length.
+
+    Equal values are in one list, so that the result does not depend on their order.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    cuts = np.arange(1, parts) * len(values) // parts
+    ends = np.searchsorted(ordered, ordered[cuts], side="left")
+    return [part for part in np.split(order, np.unique(ends)) if len(part)]
 
 
 def calibration_error(predictions: Floats, targets: Floats) -> float:

@@ -1,7 +1,7 @@
 """Labelled pairs: sentence pairs with a label, 0 or 1, or a rating on a scale."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,18 +62,18 @@ class Labels:
     def check(self, minimum: int = MIN_PAIRS) -> Self:
         """Return self; raise `LabelError` if nothing can be learned from the labels."""
         if len(self) < minimum:
-            raise LabelError(f"{self.name} has {len(self)} pairs: label at least {minimum}.")
+            raise LabelError(f"{self.name} has {len(self)} labels: give at least {minimum}.")
         if self.is_binary:
             matches = int(self.labels.sum())
             fewest = min(matches, len(self) - matches)
             if fewest < min(MIN_OF_A_CLASS, minimum):
                 label = int(matches <= len(self) - matches)
                 raise LabelError(
-                    f"{self.name} has {fewest} pairs with label {label} among {len(self):,}: "
-                    f"label at least {MIN_OF_A_CLASS} of each class."
+                    f"{self.name} has {fewest} labels {label} among {len(self):,}: give at least "
+                    f"{MIN_OF_A_CLASS} of each class."
                 )
         elif len(np.unique(self.labels)) == 1:
-            raise LabelError(f"{self.name} gives every pair the label {self.labels[0]:g}.")
+            raise LabelError(f"{self.name} has only the label {self.labels[0]:g}.")
         return self
 
 
@@ -90,7 +90,12 @@ class LabelledPairs(Labels):
         return replace(self, a=a, b=b, labels=self.labels[indices])
 
     def check(self, minimum: int = MIN_PAIRS) -> Self:
-        """As `Labels.check`; also reject more than 1 % of contradictory labels."""
+        """As `Labels.check`, of distinct pairs; also reject over 1 % of contradictory labels."""
+        pairs = dict.fromkeys(map(frozenset, zip(self.a, self.b, strict=True)))
+        if len(pairs) < min(minimum, len(self)):
+            raise LabelError(
+                f"{self.name} has {len(pairs)} distinct pairs: label at least {minimum}."
+            )
         super().check(minimum)
         if len(self.contradictions) > _MAX_CONTRADICTIONS * len(self):
             raise LabelError(f"{self.name}: {self.describe_contradictions()}: remove one of each.")
@@ -127,8 +132,10 @@ def read_labelled(
             sentence2, and label.
         scale: lowest and highest label; default: 0 and 1, if there are no other labels.
     """
-    if columns is not None and len(columns) != 3:
-        raise LabelError(f"--columns {','.join(columns)}: name two of sentences and one of labels.")
+    if columns is not None and len({*columns}) != 3:
+        raise LabelError(
+            f"--columns {','.join(columns)}: name two columns of sentences and one of labels."
+        )
     *names, label = columns or ("", LABEL)
     texts = (tuple(names),) if columns else DEFAULT_COLUMNS
     row_format = RowFormat("labelled pairs", texts, exact=columns is not None, kept=(label,))
@@ -146,28 +153,35 @@ def labelled(name: str, rows: Iterable[Sequence[object]], scale: Scale | None) -
         a.append(str(first))
         b.append(str(second))
         labels.append(_number(value, where))
-    checked = check_labels(name, np.array(labels, np.float64), scale)
+    checked = check_labels(
+        name, np.array(labels, np.float64), scale, lambda i: f"{name}, row {i + 1:,}"
+    )
     return LabelledPairs(name=name, a=a, b=b, labels=checked.labels, scale=checked.scale)
 
 
-def check_labels(name: str, labels: Floats, scale: Scale | None) -> Labels:
-    """Return labels on a scale; raise `LabelError` for none, or one outside the scale."""
+def check_labels(
+    name: str, labels: Floats, scale: Scale | None, locate: Callable[[int], str]
+) -> Labels:
+    """Return labels on a scale; raise `LabelError` for none, or one outside the scale.
+
+    Args:
+        name: of the file or field, in messages.
+        labels: the labels: [N].
+        scale: lowest and highest label; None: labels are 0 and 1.
+        locate: returns the name of a label, by its index.
+    """
     if not len(labels):
         raise LabelError(f"{name} has no labels.")
-    if scale is None and not np.isin(labels, BINARY).all():
-        row = int(np.flatnonzero(~np.isin(labels, BINARY))[0])
-        raise LabelError(
-            f"{name}, row {row + 1:,}: label {labels[row]:g} is neither 0 nor 1. If the labels are "
-            "ratings, give their scale, as in 0,5."
-        )
     low, high = scale or BINARY
-    outside = np.flatnonzero((labels < low) | (labels > high))
-    if outside.size:
-        row = int(outside[0])
-        raise LabelError(
-            f"{name}, row {row + 1:,}: label {labels[row]:g} is outside the scale from {low:g} to "
-            f"{high:g}."
-        )
+    if not low < high:
+        raise LabelError(f"scale is {low:g} to {high:g}: give the lowest and the highest label.")
+    inside = (labels >= low) & (labels <= high) if scale else np.isin(labels, BINARY)
+    if not inside.all():
+        index = int(np.flatnonzero(~inside)[0])
+        where = f"{locate(index)}: label {labels[index]:g}"
+        if scale is None:
+            raise LabelError(f"{where} is neither 0 nor 1: for ratings, give their scale.")
+        raise LabelError(f"{where} is outside the scale from {low:g} to {high:g}.")
     return Labels(name=name, labels=labels, scale=(low, high))
 
 

@@ -19,7 +19,8 @@ def evaluation_text(evaluation: Evaluation) -> str:
         for metric, measured in model.metrics.items():
             recommended = metric == model.recommended_metric
             name = f"{metric}*" if recommended else metric
-            speed = f"{model.sentences_per_second:,.0f}" if recommended else ""
+            per_second = model.sentences_per_second if recommended else None
+            speed = "" if per_second is None else f"{per_second:,.0f}"
             rows.append([model.model, name, *_values(measured, evaluation.kind), speed])
         if check := model.calibration:
             error = f"expected calibration error {check.error:.3f}"
@@ -33,19 +34,24 @@ def calibration_text(report: CalibrationReport) -> str:
     chosen = (
         f"Chosen: {calibration.metric}, {calibration.method}. Held out: expected calibration error "
         f"{held_out['calibration_error']:.3f}, Brier score {held_out['brier']:.4f}, cross-entropy "
-        f"{held_out['log_loss']:.4f}."
+        f"{held_out['log_loss']:.4f} (without a model {report.base_loss:.4f})."
     )
+    if held_out["log_loss"] >= report.base_loss:
+        chosen += "\nThe scores predict these labels no better than their mean does."
     parts = [_metric_table(report), chosen, _bin_table(report)]
     if report.thresholds:
         parts.append(_threshold_table(report))
-    return "\n\n".join([*parts, *report.not_reached])
+    if report.not_reached:
+        goals = ", ".join(map(str, report.not_reached))
+        parts.append(f"Not reached on these pairs: {goals}.")
+    return "\n\n".join(parts)
 
 
 def _metric_table(report: CalibrationReport) -> str:
     kind = report.calibration.kind
     rows: list[Row] = [["metric", *_measures(kind), *(f"loss, {method}" for method in METHODS)]]
     for metric, measured in report.metrics.items():
-        losses = [f"{report.losses[f'{metric}/{method}']:.4f}" for method in METHODS]
+        losses = [f"{report.losses[metric][method]:.4f}" for method in METHODS]
         rows.append([metric, *_values(measured, kind), *losses])
     return _aligned(rows)
 
@@ -60,12 +66,12 @@ def _bin_table(report: CalibrationReport) -> str:
 
 
 def _threshold_table(report: CalibrationReport) -> str:
-    rows: list[Row] = [["wanted", "threshold (score)", "probability", "precision", "recall"]]
-    for threshold in report.thresholds:
-        probability = report.calibration.apply(threshold.score.value)
-        estimates = (str(threshold.precision), str(threshold.recall))
-        wanted = f"{threshold.goal} {threshold.wanted:g}"
-        rows.append([wanted, str(threshold.score), f"{probability:.3f}", *estimates])
+    held_out = ("precision, held out", "recall, held out")
+    rows: list[Row] = [["goal", "threshold (score)", "probability", "pairs", *held_out]]
+    for found in report.thresholds:
+        probability = f"{report.calibration.apply(found.score.value):.3f}"
+        numbers = (str(found.score), probability, str(found.pairs))
+        rows.append([str(found.goal), *numbers, str(found.precision), str(found.recall)])
     return "Thresholds, with 95 % intervals:\n" + _aligned(rows)
 
 

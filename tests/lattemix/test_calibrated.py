@@ -78,10 +78,26 @@ def test_matrix_takes_a_probability_as_threshold(model: Model, probability: Any)
     assert some.ratings is None
 
 
+def test_pairs_reach_their_own_probability_and_none_beyond(model: Model) -> None:
+    every = model.matrix([*SENTENCES, SENTENCES[0]])
+    assert every.probabilities is not None
+    for probability in every.probabilities:
+        options: dict[str, Any] = {"threshold": probability, "threshold_on": "probability"}
+        some = model.matrix([*SENTENCES, SENTENCES[0]], **options)
+        assert some.count == sum(p >= probability for p in every.probabilities)
+    beyond = model.matrix(["a dog", "a dog"], threshold=0.95, threshold_on="probability")
+    assert beyond.count == 0, "the highest probability is 0.9"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threshold_on": "rating"}, "threshold_on is 'rating', and the model has a probability"),
+        (
+            {"threshold_on": "rating"},
+            "threshold_on is 'rating', and the model's calibration gives a probability",
+        ),
+        ({"threshold_on": "score "}, "threshold_on is 'score ': choose among score, probability"),
+        ({"threshold": None}, "threshold_on is 'probability', and there is no threshold"),
         ({"metric": "js"}, "was fitted on '.*', not on 'js': leave out metric"),
         ({"threshold": 1.2}, r"threshold is 1\.2: a probability is from 0 to 1"),
     ],
@@ -100,7 +116,7 @@ def test_model_without_calibration_has_scores_only(store: Store) -> None:
     assert model.rank(A, SENTENCES)[0].probability is None
     assert model.matrix(SENTENCES).probabilities is None
     assert score_threshold(0.5, "score", None, "js") == 0.5
-    with pytest.raises(CalibrationError, match="the model has no calibration: fit one with"):
+    with pytest.raises(CalibrationError, match="the model has no calibration: fit one"):
         model.matrix(SENTENCES, threshold=0.5, threshold_on="probability")
 
 

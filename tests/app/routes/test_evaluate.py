@@ -12,7 +12,7 @@ from model_store.calibration import Calibration
 from tests.app.conftest import failure
 
 LABELS = [i % 3 // 2 for i in range(60)]
-SCORES = [round(label * 0.3 + (i * 7 % 60) / 60, 3) for i, label in enumerate(LABELS)]
+SCORES = [round(label * 0.3 + (i * 7 % 60) / 90, 3) for i, label in enumerate(LABELS)]
 
 
 def test_measures_agreement_of_scores_with_labels(client: TestClient) -> None:
@@ -38,7 +38,7 @@ def test_ratings_need_a_scale(client: TestClient) -> None:
     assert body.json()["curve"] == []
     response = client.post("/evaluate", json={"scores": SCORES, "labels": ratings})
     assert failure(response)[0] == 400
-    assert "row 2: label 2 is neither 0 nor 1" in failure(response)[2]
+    assert "labels[1]: label 2 is neither 0 nor 1" in failure(response)[2]
 
 
 def test_checks_the_models_calibration(calibrated_store: Store, calibration: Calibration) -> None:
@@ -61,11 +61,15 @@ def test_takes_more_pairs_than_fit_one_similarity_request(client: TestClient) ->
     [
         ({"labels": LABELS[:-1]}, "There are 59 labels for 60 scores"),
         ({"scores": [], "labels": []}, "labels has no labels"),
-        ({"scores": SCORES[:5], "labels": LABELS[:5]}, "labels has 5 pairs: label at least 20"),
-        ({"labels": [1] * 60}, "labels has 0 pairs with label 0 among 60"),
-        ({"labels": [7, *LABELS[1:]], "scale": [0, 5]}, "label 7 is outside the scale from 0 to 5"),
-        ({"scale": [5, 0]}, "scale is [5, 0]: give the lowest and the highest label"),
-        ({"scores": [0.5] * 60}, "all pairs have the score 0.5"),
+        ({"scores": SCORES[:5], "labels": LABELS[:5]}, "labels has 5 labels: give at least 20"),
+        ({"labels": [1] * 60}, "labels has 0 labels 0 among 60"),
+        (
+            {"labels": [7, *LABELS[1:]], "scale": [0, 5]},
+            "labels[0]: label 7 is outside the scale from 0 to 5",
+        ),
+        ({"scale": [5, 0]}, "scale is 5 to 0: give the lowest and the highest label"),
+        ({"scores": [*SCORES[:-1], 211]}, "scores[59] is 211: centred is from -1 to 1. Are they of"),
+        ({"scores": [0.5] * 60}, "All pairs have the score 0.5"),
     ],
 )
 def test_says_why_labels_are_unusable(

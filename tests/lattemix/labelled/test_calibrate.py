@@ -7,6 +7,7 @@ from lattemix import LatteMixError, Model, load
 from lattemix.labelled.calibrate import CalibrationReport, calibrate, publish
 from lattemix.labelled.pairs import LabelledPairs
 from lattemix.labelled.text import calibration_text
+from lattemix.labelled.thresholds import Goal
 from model_store import ArtifactError, Store
 from model_store.calibration import CALIBRATION, Calibration
 from model_store.manifest import file_record
@@ -27,9 +28,10 @@ def test_describes_what_was_fitted(report: CalibrationReport, binary: LabelledPa
         *("calibration_error", "brier", "log_loss"),
         *("spearman", "auc", "average_precision"),
     }
-    loss = report.losses[f"{calibration.metric}/{calibration.method}"]
+    loss = report.losses[calibration.metric][calibration.method]
     assert calibration.held_out["log_loss"] == pytest.approx(loss, abs=1e-4)
-    assert loss < np.log(2), "no better than a coin"
+    assert report.base_loss == pytest.approx(np.log(2), abs=1e-3)
+    assert loss < report.base_loss
     assert sum(b.pairs for b in report.bins) == len(binary)
 
 
@@ -56,13 +58,15 @@ def test_reports_thresholds_and_what_is_not_reached(
 ) -> None:
     wrong = LabelledPairs(name="p", a=binary.a, b=binary.b, labels=1 - binary.labels, scale=(0, 1))
     head = store.open("tiny").manifest.head.sha256
-    report = calibrate(model, wrong, head, "ours", [("precision", 0.99), ("recall", 0.9)])
-    assert report.not_reached == ["No threshold has a precision of 0.99 on these pairs."]
+    goals = [Goal("precision", 0.99), Goal("recall", 0.9)]
+    report = calibrate(model, wrong, head, "ours", goals)
+    assert report.not_reached == goals[:1]
     (threshold,) = report.thresholds
-    assert threshold.recall.value >= 0.9
+    assert threshold.goal == goals[1]
     text = calibration_text(report)
     assert "recall 0.9" in text
-    assert text.endswith("No threshold has a precision of 0.99 on these pairs.")
+    assert "predict these labels no better than their mean does" in text
+    assert text.endswith("Not reached on these pairs: precision 0.99.")
 
 
 def test_publishes_a_copy_with_the_calibration(
@@ -95,6 +99,14 @@ def test_never_replaces_a_model_of_other_weights(
         publish(private_store, private_store.open("tiny"), "static", calibration)
 
 
+@pytest.mark.parametrize("name", ["default", "fast"])
+def test_never_replaces_a_shipped_model(
+    private_store: Store, calibration: Calibration, name: str
+) -> None:
+    with pytest.raises(LatteMixError, match=f"'{name}' is a shipped model: choose another --out"):
+        publish(private_store, private_store.open("tiny"), name, calibration)
+
+
 def test_model_with_a_foreign_calibration_is_rejected(
     private_store: Store, calibration: Calibration
 ) -> None:
@@ -110,5 +122,5 @@ def test_damaged_calibration_is_rejected(private_store: Store, calibration: Cali
     artifact = publish(private_store, private_store.open("tiny"), "tiny", calibration)
     path = artifact.path / CALIBRATION
     path.write_bytes(path.read_bytes().replace(b"0.8", b"0.7"))
-    with pytest.raises(ArtifactError, match=f"{CALIBRATION} is damaged"):
+    with pytest.raises(ArtifactError, match=f"{CALIBRATION} is damaged.*`lattemix calibrate`"):
         load("tiny", store=private_store.root)

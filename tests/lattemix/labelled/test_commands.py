@@ -76,19 +76,27 @@ def test_calibrate_only_reports_without_out(
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (["x,y,1"] * 5, (), "has 5 pairs: label at least 20"),
-        ([f"x{i},y,1" for i in range(30)], (), "has 0 pairs with label 0 among 30"),
+        ([f"x{i},y,1" for i in range(5)], (), "has 5 labels: give at least 20"),
+        ([f"x{i},y,1" for i in range(30)], (), "has 0 labels 0 among 30"),
         ([f"x{i},y,{i % 2}" for i in range(30)] + ["x0,y,1"], (), "rows 1 and 31 are the same"),
         ([f"x{i},y,{i % 2}" for i in range(30)] + [",y,1"], (), "row 31: the first sentence is"),
         ([f"x{i},y,{i % 7}" for i in range(30)], ("--scale", "0,5"), "label 6 is outside the"),
-        ([f"x{i},y,{i % 7}" for i in range(30)], (), "is neither 0 nor 1. If the labels are"),
+        (
+            [f"x{i},y,{i % 7}" for i in range(30)],
+            (),
+            "is neither 0 nor 1: for ratings, give their scale",
+        ),
         (
             [f"x{i},y,{i % 6}" for i in range(30)],
             ("--scale", "0,5", "--precision", "0.9"),
             "--precision and --recall are for labels 0 and 1",
         ),
         ([f"x{i},y,{i % 2}" for i in range(30)], ("--out", "../x"), "is not a model name"),
-        ([f"x{i},y,{i % 2}" for i in range(30)], ("--columns", "a,b"), "name two of sentences"),
+        (
+            [f"x{i},y,{i % 2}" for i in range(30)],
+            ("--columns", "a,b"),
+            "name two columns of sentences",
+        ),
     ],
 )
 def test_calibrate_writes_nothing_on_bad_input(

@@ -81,5 +81,5 @@ def test_names_equal_scores(model: Model, binary: LabelledPairs) -> None:
         labels=binary.labels,
         scale=(0, 1),
     )
-    with pytest.raises(LabelError, match=r"p\.csv: all pairs have the score 1"):
+    with pytest.raises(LabelError, match=r"All pairs have the score 1"):
         evaluate([nullcontext(model)], same)

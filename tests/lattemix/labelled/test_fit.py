@@ -82,18 +82,20 @@ def test_chooses_a_better_metric() -> None:
     scores, labels = sample(400)
     noise = np.random.default_rng(5).uniform(-1, 1, 400)
     by_metric: Mapping[Metric, Floats] = {"cosine": noise, "js": scores}
-    choice = choose(by_metric, pairs_of(labels), {"cosine": RANGE, "js": RANGE})
-    assert choice.metric == "js"
-    assert choice.losses["js", choice.method] < min(
-        loss for (metric, _), loss in choice.losses.items() if metric == "cosine"
+    choice = choose(
+        by_metric, labels, assign_folds(pairs_of(labels)), {"cosine": RANGE, "js": RANGE}
     )
+    assert choice.metric == "js"
+    assert choice.losses["js"][choice.method] < min(choice.losses["cosine"].values())
 
 
 def test_keeps_the_first_metric_if_labels_cannot_tell() -> None:
     scores, labels = sample(30)
     other = scores + np.random.default_rng(5).normal(0, 0.02, 30)
     by_metric: Mapping[Metric, Floats] = {"cosine": scores, "js": other}
-    choice = choose(by_metric, pairs_of(labels), {"cosine": RANGE, "js": RANGE})
+    choice = choose(
+        by_metric, labels, assign_folds(pairs_of(labels)), {"cosine": RANGE, "js": RANGE}
+    )
     assert (choice.metric, choice.method) == ("cosine", "logistic")
 
 
@@ -108,7 +110,7 @@ def test_predictions_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(method, scores, targets, RANGE)
 
     monkeypatch.setattr(module, "fit", record)
-    choose({"cosine": scores}, pairs_of(labels), {"cosine": RANGE})
+    choose({"cosine": scores}, labels, folds, {"cosine": RANGE})
     for fold, seen in zip([*range(5)] * 2, trained, strict=True):
         assert set(seen) == set(scores[folds != fold])
 

@@ -66,30 +66,51 @@ def test_curve_has_precision_and_recall_of_every_threshold() -> None:
     assert (points[0].threshold, points[-1].threshold) == (rows[0, 0], rows[-1, 0])
 
 
+def test_average_precision_is_defined_without_the_highest_scores() -> None:
+    weights = np.ones((1, 200))
+    weights[0, np.argsort(-SCORES)[:10]] = 0
+    kept = weights[0] > 0
+    expected = Ranking(SCORES[kept], LABELS[kept]).average_precision(np.ones((1, 190)))
+    np.testing.assert_allclose(Ranking(SCORES, LABELS).average_precision(weights), expected)
+
+
 def test_spearman_is_scipys() -> None:
-    value = measures.spearman(SCORES, LABELS)(ONCE)[0]
-    assert value == pytest.approx(spearmanr(SCORES, LABELS).statistic)
+    measure = measures.spearman(SCORES, LABELS)
+    assert measure(ONCE)[0] == pytest.approx(spearmanr(SCORES, LABELS).statistic)
+    expected = spearmanr(repeated(SCORES), repeated(LABELS)).statistic
+    assert measure(WEIGHTS)[0] == pytest.approx(expected)
 
 
-def test_threshold_for_a_precision_keeps_most_matches() -> None:
-    found = Ranking(SCORES, LABELS).threshold("precision", 0.7, Resamples(200))
-    assert found is not None
-    rows = [row for row in expected_precisions(SCORES, LABELS) if row[1] >= 0.7]
-    assert (found.score.value, found.precision.value, found.recall.value) == rows[-1]
-    assert found.score.low is not None
-    assert found.score.high is not None
-    assert found.score.low <= found.score.value <= found.score.high
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [
+        (5, 6, 0.4365, 0.9699),
+        (10, 10, 0.7225, 1.0),
+        (0, 10, 0.0, 0.2775),
+        (50, 100, 0.4038, 0.5962),
+    ],
+)
+def test_wilson_interval(successes: int, trials: int, low: float, high: float) -> None:
+    share = measures.wilson(successes, trials)
+    assert share.value == successes / trials
+    assert (share.low, share.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
-def test_threshold_for_a_recall_is_the_highest() -> None:
-    found = Ranking(SCORES, LABELS).threshold("recall", 0.9, Resamples(200))
-    assert found is not None
-    rows = [row for row in expected_precisions(SCORES, LABELS) if row[2] >= 0.9]
-    assert (found.score.value, found.precision.value, found.recall.value) == rows[0]
+def test_split_keeps_equal_values_together() -> None:
+    values = np.array([3.0, 1, 2, 2, 2, 2, 0, 3])
+    parts = [sorted(values[part].tolist()) for part in measures.split(values, 3)]
+    assert parts == [[0, 1], [2, 2, 2, 2, 3, 3]]
+    assert [len(part) for part in measures.split(np.arange(100.0), 4)] == [25] * 4
+    assert [len(part) for part in measures.split(np.zeros(9), 3)] == [9]
 
 
-def test_unreachable_precision_has_no_threshold() -> None:
-    assert Ranking(-LABELS, LABELS).threshold("precision", 0.9, Resamples(200)) is None
+def test_calibration_error_does_not_depend_on_the_order_of_ties() -> None:
+    predictions = np.repeat([0.2, 0.5, 0.8], 100)
+    targets = np.concatenate([np.arange(100) < count for count in (20, 50, 80)]).astype(float)
+    shuffled = np.random.default_rng(0).permutation(300)
+    for order in (np.arange(300), shuffled):
+        error = measures.calibration_error(predictions[order], targets[order])
+        assert error == pytest.approx(0, abs=1e-9)
 
 
 def test_interval_narrows_with_more_pairs() -> None:

@@ -51,7 +51,10 @@ def test_ratings_have_a_scale(tmp_path: Path) -> None:
         ("a,b,label\nx,y,\n", "row 1: label '' is not a number"),
         ("a,b,label\nx,y,yes\n", "row 1: label 'yes' is not a number"),
         ("a,b,label\nx,y,nan\n", "row 1: label 'nan' is not a number"),
-        ("a,b,label\nx,y,1\nx,z,3\n", r"row 2: label 3 is neither 0 nor 1\. If the labels are ra"),
+        (
+            "a,b,label\nx,y,1\nx,z,3\n",
+            "row 2: label 3 is neither 0 nor 1: for ratings, give their scale",
+        ),
         ("a,b,label\n", "has no labels"),
         ("a,b,label\nx,y\n", "line 2: expected 3 columns, found 2"),
     ],
@@ -69,7 +72,9 @@ def test_names_a_label_outside_its_scale(tmp_path: Path) -> None:
 
 def test_names_wrong_column_options(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,label\nx,y,1\n")
-    with pytest.raises(LabelError, match="--columns a,b: name two of sentences and one of labels"):
+    with pytest.raises(
+        LabelError, match="--columns a,b: name two columns of sentences and one of labels"
+    ):
         read_labelled(path, ["a", "b"])
     with pytest.raises(LatteMixError, match="expected columns named q1, q2, label; found a, b"):
         read_labelled(path, ["q1", "q2", "label"])
@@ -95,9 +100,9 @@ def labelled(tmp_path: Path, labels: list[int], same: bool = False) -> Path:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 0, 1, 1], "pairs.csv has 5 pairs: label at least 20"),
-        ([1] * 30, "has 0 pairs with label 0 among 30: label at least 5 of each class"),
-        ([0] * 30 + [1] * 4, "has 4 pairs with label 1 among 34"),
+        ([0, 1, 0, 1, 1], "pairs.csv has 5 labels: give at least 20"),
+        ([1] * 30, "has 0 labels 0 among 30: give at least 5 of each class"),
+        ([0] * 30 + [1] * 4, "has 4 labels 1 among 34"),
     ],
 )
 def test_check_rejects_too_few_labels(tmp_path: Path, labels: list[int], message: str) -> None:
@@ -105,8 +110,14 @@ def test_check_rejects_too_few_labels(tmp_path: Path, labels: list[int], message
         read_labelled(labelled(tmp_path, labels)).check()
 
 
+def test_check_counts_distinct_pairs(tmp_path: Path) -> None:
+    rows = [f"text {i % 2},y,{i % 2}" for i in range(40)]
+    with pytest.raises(LabelError, match="has 2 distinct pairs: label at least 20"):
+        read_labelled(write(tmp_path, "\n".join(["a,b,label", *rows]) + "\n")).check()
+
+
 def test_check_rejects_equal_ratings(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="gives every pair the label 3"):
+    with pytest.raises(LabelError, match="has only the label 3"):
         read_labelled(labelled(tmp_path, [3] * 30), scale=(0, 5)).check()
 
 
