@@ -23,6 +23,10 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413",
 checks.unsupported_method.enabled = false  # `GET /` is the playground
 
 [[operations]]
+include-path = "/matrix"  # nor that `threshold_on` needs a threshold, and a calibration
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413", "422"]
+
+[[operations]]
 include-path = "/v1/score"  # nor how many texts go together
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "413", "422"]
 
