@@ -57,7 +57,7 @@ def adapt(
     named = columns.split(",") if columns else None
     labelled = read_labelled(pairs, named, parse_scale(scale)).check() if pairs else None
     ranked = read_triplets(triplets).check() if triplets else None
-    others = [_read_dev(path) for path in dev or ()]
+    others = [read_dev(path) for path in dev or ()]
     from training.adapt.examples import from_pairs, from_triplets, without
     from training.adapt.job import Adapt
 
@@ -68,16 +68,18 @@ def adapt(
         examples = from_triplets(ranked)
     sets, notes = without(others, set(examples.sentences))
     vectors = VectorCache(cache, cache_gb)
-    Adapt(out, _head(head), examples, sets, vectors, backbone, seed, max_loss, notes).run(notify)
+    Adapt(out, head_directory(head), examples, sets, vectors, backbone, seed, max_loss, notes).run(
+        notify
+    )
 
 
-def _head(name: str) -> Path:
+def head_directory(name: str) -> Path:
     """The directory of a head: itself, or a shipped one."""
     shipped = HEADS / name
     return shipped if not Path(name).exists() and shipped.is_dir() else Path(name)
 
 
-def _read_dev(path: Path) -> LabelledPairs:
+def read_dev(path: Path) -> LabelledPairs:
     """Read labelled pairs, or a tab-separated STS file, with labels as they are."""
     if _is_tab_separated(path):
         from training.evaluate.sets import read_file

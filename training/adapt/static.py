@@ -16,7 +16,7 @@ from training.adapt.examples import Examples, Index
 from training.adapt.learning import TOKEN_STRENGTH, Change, initial_scale, label_loss
 from training.trainer import linear_warmup_decay
 
-_STEPS, _BATCH = 200, 128  # examples per batch
+_STEPS, _BATCH = 150, 128  # examples per batch
 _RATES = (3e-3, 15e-3, 2e-2)  # of the matrix, the token weights, and slope and offset
 _WARMUP = 0.05
 _TINY = 1e-9
