@@ -122,16 +122,24 @@ class Learner:
         means = self.means if means is None else means
         used, rows = np.unique(self.examples.rows[indices], return_inverse=True)
         vectors, columns = means[used], torch.from_numpy(rows.reshape(len(indices), -1)).T
-        size = means.shape[1]
-        initial = np.zeros((size, size), np.float32) if start is None else start - np.eye(size)
-        change = torch.from_numpy(initial.astype(np.float32)).requires_grad_()
+        # The best change maps the span of the sentences to itself: few labels need few numbers.
+        few = len(vectors) < vectors.shape[1]
+        basis = torch.linalg.qr(vectors.T)[0] if few else torch.eye(vectors.shape[1])  # [H, R]
+        coordinates = vectors @ basis  # [S, R]
+        change = torch.zeros(basis.shape[1], basis.shape[1])
+        if start is not None:
+            change = basis.T @ (torch.from_numpy(start) @ basis - basis)
+        change.requires_grad_()
 
         def similarities() -> list[Tensor]:
-            return _cosines(vectors + vectors @ change.T, columns)
+            return _cosines(coordinates + coordinates @ change.T, columns)
 
-        penalty = lambda: strength * change.square().sum()  # noqa: E731
+        def penalty() -> Tensor:
+            return strength * change.square().sum()
+
         self._fit([change], similarities, indices, penalty, _MATRIX_STEPS)
-        return Change(matrix=(torch.eye(size) + change.detach()).numpy())
+        matrix = torch.eye(len(basis)) + basis @ change.detach() @ basis.T
+        return Change(matrix=matrix.numpy())
 
     def matrix_and_tokens(self, indices: Index, strength: float, matrix: Floats) -> Change:
         """Token weights and, after them, the matrix again."""
@@ -157,7 +165,9 @@ class Learner:
             sums = torch.zeros(len(used), vectors.shape[1]).index_add(0, owners, weighted)
             return _cosines(sums, columns)
 
-        penalty = lambda: TOKEN_STRENGTH * strength * logs.square().sum()  # noqa: E731
+        def penalty() -> Tensor:
+            return TOKEN_STRENGTH * strength * logs.square().sum()
+
         self._fit([logs], similarities, indices, penalty, _TOKEN_STEPS)
         return ids, logs.detach()
 
