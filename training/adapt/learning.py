@@ -27,6 +27,7 @@ CHUNK = 1024  # sentences whose float32 token vectors are in memory at once
 _SLOPE, _OFFSET = 10.0, -5.0  # of the predicted label at first, sigmoid(slope * cosine + offset)
 _MATRIX_STEPS, _DIM_STEPS, _TOKEN_STEPS = 50, 30, 15  # of L-BFGS
 _TOKEN_EXAMPLES = 4000  # used to learn token weights
+_BOUND = 6.0  # of logarithms
 _TINY = 1e-9
 
 Ids = NDArray[np.int32]
@@ -100,7 +101,7 @@ class Learner:
         columns = self._columns(indices)
 
         def similarities() -> list[Tensor]:
-            weights = logs.exp()
+            weights = bounded_exp(logs)
             lengths = (norms @ weights).clamp(min=_TINY).sqrt()  # [S]
             return [
                 dots[column] @ weights / (lengths[rows[:, 0]] * lengths[rows[:, side]])
@@ -108,7 +109,7 @@ class Learner:
             ]
 
         self._fit([logs], similarities, indices, lambda: strength * logs.square().sum(), _DIM_STEPS)
-        weights = logs.detach().exp()
+        weights = bounded_exp(logs.detach())
         return Change(dim_weights=(weights / weights.mean()).numpy())
 
     def matrix(
@@ -143,13 +144,13 @@ class Learner:
 
     def matrix_and_tokens(self, indices: Index, strength: float, matrix: Floats) -> Change:
         """Token weights and, after them, the matrix again."""
-        ids, logs = self._token_logs(indices[:_TOKEN_EXAMPLES], strength, matrix)
-        change = Change(tokens=(ids, logs.exp().numpy()))
+        ids, factors = self._token_factors(indices[:_TOKEN_EXAMPLES], strength, matrix)
+        change = Change(tokens=(ids, factors.numpy()))
         means = torch.from_numpy(_means(change.apply(self.head, self.tokens), self.tokens))
         return replace(self.matrix(indices, strength, matrix, means), tokens=change.tokens)
 
-    def _token_logs(self, indices: Index, strength: float, matrix: Floats) -> tuple[Ids, Tensor]:
-        """Logarithms of the factors of token weights: ids [K] and logarithms [K]."""
+    def _token_factors(self, indices: Index, strength: float, matrix: Floats) -> tuple[Ids, Tensor]:
+        """Factors of token weights: ids [K] and factors [K]."""
         used, rows = np.unique(self.examples.rows[indices], return_inverse=True)
         columns = torch.from_numpy(rows.reshape(len(indices), -1)).T
         tokens = self.tokens.take(used)
@@ -161,7 +162,7 @@ class Learner:
 
         def similarities() -> list[Tensor]:
             # The cosine does not depend on the sum of the weights.
-            weighted = (weights * logs.exp()[slots])[:, None] * vectors
+            weighted = (weights * bounded_exp(logs)[slots])[:, None] * vectors
             sums = torch.zeros(len(used), vectors.shape[1]).index_add(0, owners, weighted)
             return _cosines(sums, columns)
 
@@ -169,7 +170,7 @@ class Learner:
             return TOKEN_STRENGTH * strength * logs.square().sum()
 
         self._fit([logs], similarities, indices, penalty, _TOKEN_STEPS)
-        return ids, logs.detach()
+        return ids, bounded_exp(logs.detach())
 
     def _fit(
         self,
@@ -193,7 +194,17 @@ class Learner:
             loss.backward()
             return loss
 
-        optimiser.step(closure)
+        before = [parameter.detach().clone() for parameter in parameters]
+        try:
+            optimiser.step(closure)
+            diverged = not all(parameter.isfinite().all() for parameter in parameters)
+        except RuntimeError as error:
+            if "overflow" not in str(error):  # else a step size that is not finite
+                raise
+            diverged = True
+        if diverged:  # learn nothing rather than something arbitrary
+            for parameter, start in zip(parameters, before, strict=True):
+                parameter.data.copy_(start)
 
     def _columns(self, indices: Index) -> list[Tensor]:
         """Rows of the features of each comparison of the examples: [N] each."""
@@ -218,6 +229,11 @@ class Learner:
         return self._dim_features
 
 
+def bounded_exp(logarithms: Tensor) -> Tensor:
+    """exp, but finite however far a line search steps."""
+    return (_BOUND * (logarithms / _BOUND).tanh()).exp()
+
+
 def initial_scale() -> Tensor:
     """Logarithm of the slope, and the offset, of the predicted label: [2]."""
     return torch.tensor([math.log(_SLOPE), _OFFSET], requires_grad=True)
@@ -226,8 +242,9 @@ def initial_scale() -> Tensor:
 def label_loss(similarities: list[Tensor], scale: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of the labels given the similarity, or of triplets given both similarities."""
     first, *others = similarities
+    slope = bounded_exp(scale[0])
     # The offset cancels out in a triplet.
-    logits = scale[0].exp() * (first - others[0]) if others else scale[0].exp() * first + scale[1]
+    logits = slope * (first - others[0]) if others else slope * first + scale[1]
     return functional.binary_cross_entropy_with_logits(logits, targets)
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from lattemix.build.backbones import TokenVectors
 from lattemix.build.head import Floats, Head, normalise
 from training.adapt.examples import Examples, Index
-from training.adapt.learning import TOKEN_STRENGTH, Change, initial_scale, label_loss
+from training.adapt.learning import TOKEN_STRENGTH, Change, bounded_exp, initial_scale, label_loss
 from training.trainer import linear_warmup_decay
 
 _STEPS, _BATCH = 150, 128  # examples per batch
@@ -74,13 +74,13 @@ class StaticLearner:
             loss.backward()
             adam.step()
         matrix: Floats = (torch.eye(size) + change.detach()).numpy()
-        return Change(matrix, tokens=(self._table.ids, logs.detach().exp().numpy()))
+        return Change(matrix, tokens=(self._table.ids, bounded_exp(logs.detach()).numpy()))
 
     def _similarities(self, batch: Index, change: Tensor, logs: Tensor) -> list[Tensor]:
         """`centred` of the first sentence of each example and the others: [N] each."""
         sentences, rows = np.unique(self._examples.rows[batch], return_inverse=True)
         used, counts = self._table.counts(sentences)
-        shares = counts * (self._table.weights * logs.exp())[used]
+        shares = counts * (self._table.weights * bounded_exp(logs))[used]
         mixtures = shares @ self._distributions(self._table.vectors[used], change)
         mixtures = mixtures / shares.sum(dim=1, keepdim=True).clamp(min=_TINY)
         roots = (mixtures + _TINY).sqrt() - self._centre
