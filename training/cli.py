@@ -11,6 +11,7 @@ from typer import Option
 from lattemix.cli import build
 from lattemix.failures import run_command
 from lattemix.options import PRECISION_HELP, StoreOption
+from training.adapt.commands import commands as adapt_commands
 from training.cache import DEFAULT_GIGABYTES, VectorCache
 from training.corpora.commands import corpus as corpus_commands
 from training.evaluate.commands import commands as evaluation_commands
@@ -178,6 +179,7 @@ def order(
     order(head, corpus, vectors, column or (), exclusion, backbone, notify)
 
 
+cli.add_typer(adapt_commands)
 cli.add_typer(evaluation_commands)
 cli.add_typer(paper_commands)
 cli.add_typer(corpus_commands, name="corpus")

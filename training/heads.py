@@ -86,7 +86,7 @@ def make_head(
     if "centre" not in head.tensors:
         head = Head(head.spec, {**head.tensors, "centre": head.centre_of(sample)})
     head = permuted(head, find_order(head, encoded.first(SENTENCES)))
-    return _with_probes(head, backbone)
+    return with_probes(head, backbone)
 
 
 def untrained_head(backbone: Backbone, recipe: Recipe) -> Head:
@@ -102,7 +102,7 @@ def untrained_head(backbone: Backbone, recipe: Recipe) -> Head:
     weights = weighting.id_weights(backbone.checkpoint, None, recipe.max_tokens)
     encoder = _learned_tensors(CategoricalVAE(backbone.hidden_size, recipe))
     head = Head(_spec(backbone, recipe, "none"), {"mean": mean, **weights, **encoder})
-    return _with_probes(head, backbone)
+    return with_probes(head, backbone)
 
 
 def _objective(
@@ -162,7 +162,7 @@ def _learned_tensors(vae: TokenVAE) -> dict[str, Floats]:
     return tensors
 
 
-def _with_probes(head: Head, backbone: Backbone) -> Head:
+def with_probes(head: Head, backbone: Backbone) -> Head:
     """Add the probe sentences and their mixtures."""
     candidates = probes_for(backbone.checkpoint)
     mixtures = head.mixtures(backbone.encode(candidates, exact=True))  # [P, L, C]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from lattemix.build.adaptation import Adaptation
 from lattemix.build.backbones.token_vectors import TokenVectors
 from model_store import LatteMixError, Metric
 from model_store.errors import first_problem
@@ -62,6 +63,9 @@ class HeadSpec(BaseModel):
     evaluation: Mapping[str, float] = Field(
         default_factory=dict,
         description="Spearman x100 by `set/metric`, or `set/metric@precision`.",
+    )
+    adaptation: Adaptation | None = Field(
+        None, description="The labels that the head was adapted to, and what they changed."
     )
 
     def scores(self, precision: Precision) -> dict[str, float]:

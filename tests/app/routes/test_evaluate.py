@@ -68,7 +68,7 @@ def test_takes_more_pairs_than_fit_one_similarity_request(client: TestClient) ->
             "labels[0]: label 7 is outside the scale from 0 to 5",
         ),
         ({"scale": [5, 0]}, "scale is 5 to 0: give the lowest and the highest label"),
-        ({"scores": [*SCORES[:-1], 211]}, "scores[59] is 211: centred is from -1 to 1. Are they of"),
+        ({"scores": [*SCORES[:-1], 211]}, "scores[59] is 211: centred is from -1 to 1"),
         ({"scores": [0.5] * 60}, "All pairs have the score 0.5"),
     ],
 )

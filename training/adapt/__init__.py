@@ -1,0 +1,1 @@
+"""`lattemix-train adapt`: adapt a head to labelled pairs or triplets."""
