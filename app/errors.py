@@ -53,7 +53,7 @@ ERRORS: dict[ErrorType, ErrorKind] = {
     "UnusableLabels": ErrorKind(
         400,
         "Nothing can be measured on these labels; the message says why.",
-        "labels has 3 pairs with label 1 among 40: label at least 5 of each class.",
+        "3 of 40 labels in the request are 1: at least 5 are needed.",
     ),
     "Unauthorized": ErrorKind(
         401,

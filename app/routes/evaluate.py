@@ -57,7 +57,7 @@ def _labels(body: EvaluateRequest) -> Labels:
         raise LabelError(f"There are {counts}: send a label for every score.")
     scale = (body.scale[0], body.scale[1]) if body.scale else None
     values: Floats = np.array(body.labels, np.float64)
-    return check_labels("labels", values, scale, "labels[{}]".format).check()
+    return check_labels("the request", values, scale, "labels[{}]".format).check()
 
 
 def _scores(body: EvaluateRequest, metric: Metric, latent_dims: int) -> Floats:

@@ -62,18 +62,20 @@ class Labels:
     def check(self, minimum: int = MIN_PAIRS) -> Self:
         """Return self; raise `LabelError` if nothing can be learned from the labels."""
         if len(self) < minimum:
-            raise LabelError(f"{self.name} has {len(self)} labels: give at least {minimum}.")
+            raise LabelError(
+                f"There are {len(self)} labels in {self.name}: at least {minimum} are needed."
+            )
         if self.is_binary:
             matches = int(self.labels.sum())
             fewest = min(matches, len(self) - matches)
             if fewest < min(MIN_OF_A_CLASS, minimum):
                 label = int(matches <= len(self) - matches)
                 raise LabelError(
-                    f"{self.name} has {fewest} labels {label} among {len(self):,}: give at least "
-                    f"{MIN_OF_A_CLASS} of each class."
+                    f"{fewest} of {len(self):,} labels in {self.name} are {label}: at least "
+                    f"{MIN_OF_A_CLASS} are needed."
                 )
         elif len(np.unique(self.labels)) == 1:
-            raise LabelError(f"{self.name} has only the label {self.labels[0]:g}.")
+            raise LabelError(f"All labels in {self.name} are {self.labels[0]:g}.")
         return self
 
 
@@ -94,7 +96,8 @@ class LabelledPairs(Labels):
         pairs = dict.fromkeys(map(frozenset, zip(self.a, self.b, strict=True)))
         if len(pairs) < min(minimum, len(self)):
             raise LabelError(
-                f"{self.name} has {len(pairs)} distinct pairs: label at least {minimum}."
+                f"There are {len(pairs)} distinct pairs in {self.name}: at least {minimum} are "
+                "needed."
             )
         super().check(minimum)
         if len(self.contradictions) > _MAX_CONTRADICTIONS * len(self):
@@ -171,7 +174,7 @@ def check_labels(
         locate: returns the name of a label, by its index.
     """
     if not len(labels):
-        raise LabelError(f"{name} has no labels.")
+        raise LabelError(f"There are no labels in {name}.")
     low, high = scale or BINARY
     if not low < high:
         raise LabelError(f"scale is {low:g} to {high:g}: give the lowest and the highest label.")

@@ -113,7 +113,7 @@ def test_ratings_are_matches_from_a_chosen_label(open_page, url: str) -> None:
             page.locator("#labelled-summary", has_text="(label 4.5 or more)").wait_for()
             assert table(page, "#agreement")[0][0] == "AUC"
             page.fill("#match-label", "5")
-            page.locator("#threshold-problem", has_text="label at least 5 of each").wait_for()
+            page.locator("#threshold-problem", has_text="at least 5 are needed").wait_for()
             assert page.locator("#threshold-choice").is_hidden()
             assert table(page, "#agreement")[0][0] == "Spearman"
             page.fill("#match-label", "")

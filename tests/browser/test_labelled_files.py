@@ -44,7 +44,7 @@ def test_reads_csv_and_tsv(open_page, url: str, text: str, pairs) -> None:
         page.click("#tab-labelled")
         assert sent_pairs(page, raw_file(text)) == pairs
         page.locator("#labelled:not([aria-busy])").wait_for()
-        assert error(page).endswith("label at least 20.")
+        assert error(page).endswith("at least 20 are needed.")
 
 
 NEEDED = "pairs.csv needs a header with the columns a, b, label or sentence1, sentence2, label; "

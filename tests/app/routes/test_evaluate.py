@@ -60,9 +60,12 @@ def test_takes_more_pairs_than_fit_one_similarity_request(client: TestClient) ->
     ("changes", "message"),
     [
         ({"labels": LABELS[:-1]}, "There are 59 labels for 60 scores"),
-        ({"scores": [], "labels": []}, "labels has no labels"),
-        ({"scores": SCORES[:5], "labels": LABELS[:5]}, "labels has 5 labels: give at least 20"),
-        ({"labels": [1] * 60}, "labels has 0 labels 0 among 60"),
+        ({"scores": [], "labels": []}, "There are no labels in the request"),
+        (
+            {"scores": SCORES[:5], "labels": LABELS[:5]},
+            "There are 5 labels in the request: at least 20 are needed",
+        ),
+        ({"labels": [1] * 60}, "0 of 60 labels in the request are 0: at least 5 are needed"),
         (
             {"labels": [7, *LABELS[1:]], "scale": [0, 5]},
             "labels[0]: label 7 is outside the scale from 0 to 5",

@@ -76,8 +76,8 @@ def test_calibrate_only_reports_without_out(
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([f"x{i},y,1" for i in range(5)], (), "has 5 labels: give at least 20"),
-        ([f"x{i},y,1" for i in range(30)], (), "has 0 labels 0 among 30"),
+        ([f"x{i},y,1" for i in range(5)], (), "There are 5 labels in"),
+        ([f"x{i},y,1" for i in range(30)], (), "0 of 30 labels in"),
         ([f"x{i},y,{i % 2}" for i in range(30)] + ["x0,y,1"], (), "rows 1 and 31 are the same"),
         ([f"x{i},y,{i % 2}" for i in range(30)] + [",y,1"], (), "row 31: the first sentence is"),
         ([f"x{i},y,{i % 7}" for i in range(30)], ("--scale", "0,5"), "label 6 is outside the"),

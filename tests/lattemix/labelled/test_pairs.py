@@ -55,7 +55,7 @@ def test_ratings_have_a_scale(tmp_path: Path) -> None:
             "a,b,label\nx,y,1\nx,z,3\n",
             "row 2: label 3 is neither 0 nor 1: for ratings, give their scale",
         ),
-        ("a,b,label\n", "has no labels"),
+        ("a,b,label\n", "There are no labels in"),
         ("a,b,label\nx,y\n", "line 2: expected 3 columns, found 2"),
     ],
 )
@@ -100,9 +100,9 @@ def labelled(tmp_path: Path, labels: list[int], same: bool = False) -> Path:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 0, 1, 1], "pairs.csv has 5 labels: give at least 20"),
-        ([1] * 30, "has 0 labels 0 among 30: give at least 5 of each class"),
-        ([0] * 30 + [1] * 4, "has 4 labels 1 among 34"),
+        ([0, 1, 0, 1, 1], r"There are 5 labels in .*pairs.csv: at least 20 are needed"),
+        ([1] * 30, r"0 of 30 labels in .*pairs.csv are 0: at least 5 are needed"),
+        ([0] * 30 + [1] * 4, "4 of 34 labels in .* are 1: at least 5"),
     ],
 )
 def test_check_rejects_too_few_labels(tmp_path: Path, labels: list[int], message: str) -> None:
@@ -112,12 +112,12 @@ def test_check_rejects_too_few_labels(tmp_path: Path, labels: list[int], message
 
 def test_check_counts_distinct_pairs(tmp_path: Path) -> None:
     rows = [f"text {i % 2},y,{i % 2}" for i in range(40)]
-    with pytest.raises(LabelError, match="has 2 distinct pairs: label at least 20"):
+    with pytest.raises(LabelError, match="There are 2 distinct pairs in .*: at least 20"):
         read_labelled(write(tmp_path, "\n".join(["a,b,label", *rows]) + "\n")).check()
 
 
 def test_check_rejects_equal_ratings(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="has only the label 3"):
+    with pytest.raises(LabelError, match="All labels in .* are 3"):
         read_labelled(labelled(tmp_path, [3] * 30), scale=(0, 5)).check()
 
 

@@ -180,9 +180,9 @@ def bad_inputs() -> dict[str, tuple[list[Sequence[object]], str]]:
     good: list[Sequence[object]] = list(learnable(30))
     first, second, label = learnable(30)[0]
     return {
-        "one class": ([(a, b, 1) for a, b, _ in good], "0 pairs with label 0"),
+        "one class": ([(a, b, 1) for a, b, _ in good], "0 of 30 labels in"),
         "contradiction": ([*good, (second, first, 1 - label)], "same pair"),
-        "few": (good[:5], "has 5 pairs"),
+        "few": (good[:5], "There are 5 labels in"),
         "empty": ([*good, ("a man", " ", 1)], "row 31: the second sentence is empty"),
         "scale": ([*good, ("a man", "a dog", 7)], "label 7 is neither 0 nor 1"),
         "text": ([*good, ("a man", "a dog", "yes")], "label 'yes' is not a number"),

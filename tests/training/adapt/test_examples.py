@@ -78,4 +78,4 @@ def test_sets_to_report_on_lose_pairs_that_share_a_sentence() -> None:
     assert len(sets["p.csv"]) == 38
     assert notes == ["p.csv: 2 pairs share a sentence with the labels."]
     with pytest.raises(LabelError, match="has 0 pairs that share no sentence"):
-        without([PAIRS], {*PAIRS.texts})
+        without([PAIRS], {*PAIRS.a})
