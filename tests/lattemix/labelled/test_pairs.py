@@ -112,12 +112,12 @@ def test_check_rejects_too_few_labels(tmp_path: Path, labels: list[int], message
 
 def test_check_counts_distinct_pairs(tmp_path: Path) -> None:
     rows = [f"text {i % 2},y,{i % 2}" for i in range(40)]
-    with pytest.raises(LabelError, match="There are 2 distinct pairs in .*: at least 20"):
+    with pytest.raises(LabelError, match=r"There are 2 distinct pairs in .*: at least 20"):
         read_labelled(write(tmp_path, "\n".join(["a,b,label", *rows]) + "\n")).check()
 
 
 def test_check_rejects_equal_ratings(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="All labels in .* are 3"):
+    with pytest.raises(LabelError, match=r"All labels in .* are 3"):
         read_labelled(labelled(tmp_path, [3] * 30), scale=(0, 5)).check()
 
 
