@@ -75,7 +75,7 @@ class Adapt:
             notify(f"Wrote the head to {self.out}.")
             notify("Next:\n  " + "\n  ".join(export_commands(self.out, self.backbone)))
             describe = ["lattemix-train", "describe", "--head", str(self.out), "--corpus", "FILE"]
-            notify(f"Before it, for the words of its latent classes:\n  {shlex.join(describe)}")
+            notify(f"To name its latent classes, run this before export:\n  {shlex.join(describe)}")
 
     def _compare(self, before: Head, after: Head, backbone: Backbone, name: str) -> HeldOut:
         """Both heads on a dev set."""

@@ -28,7 +28,7 @@ _CHUNK = 256  # pairs compared at once: their mixtures stay in the processor's c
 _STANDARD_ERRORS = 1.64
 _DIM_STRENGTH = 0.01
 _STRENGTHS = (30.0, 10.0, 3.0)  # of the penalty, divided by the number of examples
-_STATIC_STRENGTHS = (10.0, 3.0)
+_STATIC_STRENGTHS = (30.0, 10.0, 3.0, 1.0)
 
 Fit = Callable[[Index], Change]
 
@@ -128,7 +128,7 @@ class Selection:
         self._head, self._examples, self._tokens, self._seed = head, examples, tokens, seed
         self._learner = Learner(head, examples, tokens)
         self._static = StaticLearner(head, examples, tokens, seed) if static else None
-        self.folds = FEW_FOLDS if len(examples) > _MANY else FOLDS
+        self.folds = FEW_FOLDS if static or len(examples) > _MANY else FOLDS
 
     def trials(self, advance: Callable[[], object] = lambda: None) -> list[Trial]:
         """Return all capacities with their held-out scores; `advance` is called after each fold."""

@@ -16,7 +16,7 @@ from training.adapt.examples import Examples, Index
 from training.adapt.learning import TOKEN_STRENGTH, Change, bounded_exp, initial_scale, label_loss
 from training.trainer import linear_warmup_decay
 
-_STEPS, _BATCH = 150, 128  # examples per batch
+_STEPS, _BATCH = 50, 128  # examples per batch
 _RATES = (3e-3, 15e-3, 2e-2)  # of the matrix, the token weights, and slope and offset
 _WARMUP = 0.05
 _TINY = 1e-9
@@ -39,9 +39,10 @@ class Table:
         parts = [self._slots[sentence] for sentence in sentences]
         owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         used, columns = np.unique(np.concatenate(parts), return_inverse=True)
-        counts = np.zeros((len(parts), len(used)), np.float32)
-        np.add.at(counts, (owners, columns), 1)
-        return used, torch.from_numpy(counts)
+        shape = len(parts), len(used)
+        cells = np.ravel_multi_index((owners, columns), shape)
+        counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+        return used, torch.from_numpy(counts.astype(np.float32))
 
 
 class StaticLearner:
