@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from model_store.errors import ArtifactError, first_problem
+from model_store.errors import ArtifactError, read_json
 from model_store.manifest import CALIBRATION, Artifact, Metric, Sha256
 
 CALIBRATION_VERSION: Literal[1] = 1
@@ -88,12 +88,7 @@ class Calibration(BaseModel):
 
 def read(path: Path, head: str | None) -> Calibration:
     """Read `calibration.json` and check that it was fitted on the scores of this head."""
-    try:
-        calibration = Calibration.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValidationError as error:
-        raise ArtifactError(f"{path} is not valid: {first_problem(error)}.") from error
+    calibration = read_json(path, Calibration)
     if calibration.head != head:
         raise ArtifactError(
             f"{path} was fitted on the scores of other weights, head {calibration.head[:12]}…, "

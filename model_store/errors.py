@@ -1,6 +1,11 @@
 """Base errors. Messages are for users: they say what is wrong and what to do."""
 
-from pydantic import ValidationError
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+Record = TypeVar("Record", bound=BaseModel)
 
 
 class LatteMixError(Exception):
@@ -21,3 +26,13 @@ def first_problem(error: ValidationError) -> str:
     location = ".".join(str(part) for part in first["loc"])
     reason = first["msg"].removeprefix("Value error, ")
     return f"{location}: {reason}" if location else reason
+
+
+def read_json(path: Path, kind: type[Record]) -> Record:
+    """Read a JSON file of an artifact; raise `ArtifactError` if it is invalid."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValidationError as error:
+        raise ArtifactError(f"{path} is not valid: {first_problem(error)}.") from error

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from model_store.errors import ArtifactError, first_problem
+from model_store.errors import ArtifactError, read_json
 
 LATENTS = "latents.json"
 
@@ -41,12 +41,7 @@ def write(latents: Latents, head: str, directory: Path) -> None:
 
 def read(path: Path, head: str | None, latent_dims: int, classes: int) -> Latents:
     """Read `latents.json` and check that it describes this head."""
-    try:
-        file = _File.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValidationError as error:
-        raise ArtifactError(f"{path} is not valid: {first_problem(error)}.") from error
+    file = read_json(path, _File)
     if file.head != head:
         raise ArtifactError(
             f"{path} describes another head, {file.head[:12]}…: write it again with "
