@@ -20,6 +20,7 @@ CALIBRATION_VERSION: Literal[1] = 1
 
 # The name of a calibrated score in responses and files.
 Kind = Literal["probability", "rating"]
+Method = Literal["logistic", "isotonic"]
 
 
 class Calibration(BaseModel):
@@ -34,7 +35,7 @@ class Calibration(BaseModel):
         description="`probability` that a pair is a match, or `rating` on the scale of the labels."
     )
     scale: tuple[float, float] = Field(description="Lowest and highest label.")
-    method: Literal["logistic", "isotonic"]
+    method: Method
     scores: tuple[float, ...] = Field(min_length=2, description="Scores of the map, increasing.")
     values: tuple[float, ...] = Field(description="Value of each score; linear in between.")
     about: str = Field(description="The labelled pairs, and their licence.")
@@ -103,4 +104,4 @@ def calibration_of(artifact: Artifact) -> Calibration | None:
     return read(path, artifact.manifest.head.sha256) if path else None
 
 
-__all__ = ["CALIBRATION", "Calibration", "Kind", "calibration_of", "read"]
+__all__ = ["CALIBRATION", "Calibration", "Kind", "Method", "calibration_of", "read"]

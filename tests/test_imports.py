@@ -81,6 +81,25 @@ def test_building_a_model_loads_no_torch_or_transformers() -> None:
     assert modules & {"torch", "transformers", "training", "app"} == set()
 
 
+def test_serving_and_evaluating_load_no_scipy_or_matplotlib(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    pairs = [f"{'the dog' if i % 2 else 'the sea'} {'runs ' * i},a dog,{i % 2}" for i in range(30)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["a,b,label", *pairs]))
+    program = f"""
+import sys
+import app.server
+from lattemix.cli import cli
+store = {str(artifact.path.parents[1])!r}
+cli(["evaluate", {str(tmp_path / "pairs.csv")!r}, "--models", "tiny", "--store", store],
+    standalone_mode=False)
+print(*sys.modules)
+"""
+    modules = modules_after(program)
+    assert {"app.routes.evaluate", "lattemix.labelled.text"} <= modules
+    assert modules & {"scipy", "matplotlib"} == set()
+
+
 def test_clients_load_no_model_runtime_or_web_framework() -> None:
     modules = modules_after("import lattemix, sys; lattemix.Client; print(*sys.modules)")
     assert "lattemix.client.blocking" in modules

@@ -11,7 +11,7 @@ from lattemix.labelled.agreement import (
     resamples_of,
     score_pairs,
 )
-from lattemix.labelled.fit import Choice, Method, assign_folds, choose, fit
+from lattemix.labelled.fit import Choice, assign_folds, choose, fit
 from lattemix.labelled.measures import (
     Bin,
     CurvePoint,
@@ -27,7 +27,7 @@ from lattemix.model import Model
 from lattemix.settings import Truncate
 from lattemix.similarity import score_range
 from model_store import Artifact, LatteMixError, Metric, Store
-from model_store.calibration import CALIBRATION, Calibration
+from model_store.calibration import CALIBRATION, Calibration, Method
 from model_store.manifest import file_record
 from model_store.store import DEFAULT_MODELS, check_name
 

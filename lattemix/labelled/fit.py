@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,11 @@ from scipy.special import expit
 from lattemix.labelled.measures import Floats, log_loss, split
 from lattemix.labelled.pairs import LabelledPairs
 from model_store import Metric
+from model_store.calibration import Method
 
-Method = Literal["logistic", "isotonic"]
 Folds = NDArray[np.intp]  # [N]
 
-METHODS: tuple[Method, ...] = ("logistic", "isotonic")
+METHODS: tuple[Method, ...] = get_args(Method)
 FOLDS = 5
 
 _LOGISTIC_KNOTS = 33

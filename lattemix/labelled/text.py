@@ -1,14 +1,17 @@
 """Evaluations and calibrations as text for the terminal."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
 
 from lattemix.labelled.agreement import Agreement
-from lattemix.labelled.calibrate import CalibrationReport
 from lattemix.labelled.evaluate import Evaluation
-from lattemix.labelled.fit import METHODS
-from model_store.calibration import Kind
+from model_store.calibration import Kind, Method
+
+if TYPE_CHECKING:
+    from lattemix.labelled.calibrate import CalibrationReport  # needs scipy
 
 Row = Sequence[str]
+_METHODS = get_args(Method)
 
 
 def evaluation_text(evaluation: Evaluation) -> str:
@@ -28,7 +31,7 @@ def evaluation_text(evaluation: Evaluation) -> str:
     return "\n".join([_aligned(rows), *notes])
 
 
-def calibration_text(report: CalibrationReport) -> str:
+def calibration_text(report: "CalibrationReport") -> str:
     """Return tables of metrics, held-out predictions and thresholds."""
     calibration, held_out = report.calibration, report.calibration.held_out
     chosen = (
@@ -47,16 +50,16 @@ def calibration_text(report: CalibrationReport) -> str:
     return "\n\n".join(parts)
 
 
-def _metric_table(report: CalibrationReport) -> str:
+def _metric_table(report: "CalibrationReport") -> str:
     kind = report.calibration.kind
-    rows: list[Row] = [["metric", *_measures(kind), *(f"loss, {method}" for method in METHODS)]]
+    rows: list[Row] = [["metric", *_measures(kind), *(f"loss, {method}" for method in _METHODS)]]
     for metric, measured in report.metrics.items():
-        losses = [f"{report.losses[metric][method]:.4f}" for method in METHODS]
+        losses = [f"{report.losses[metric][method]:.4f}" for method in _METHODS]
         rows.append([metric, *_values(measured, kind), *losses])
     return _aligned(rows)
 
 
-def _bin_table(report: CalibrationReport) -> str:
+def _bin_table(report: "CalibrationReport") -> str:
     low, high = report.calibration.scale
     rows: list[Row] = [[report.calibration.kind, "mean label", "pairs"]]
     for part in report.bins:
@@ -65,7 +68,7 @@ def _bin_table(report: CalibrationReport) -> str:
     return "Held-out predictions:\n" + _aligned(rows)
 
 
-def _threshold_table(report: CalibrationReport) -> str:
+def _threshold_table(report: "CalibrationReport") -> str:
     held_out = ("precision, held out", "recall, held out")
     rows: list[Row] = [["goal", "threshold (score)", "probability", "pairs", *held_out]]
     for found in report.thresholds:
