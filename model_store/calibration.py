@@ -18,6 +18,8 @@ from model_store.manifest import CALIBRATION, Artifact, Metric, Sha256
 
 CALIBRATION_VERSION: Literal[1] = 1
 
+_BISECTIONS = 80  # enough for scores near 0, where floats are dense
+
 # The name of a calibrated score in responses and files.
 Kind = Literal["probability", "rating"]
 Method = Literal["logistic", "isotonic"]
@@ -75,12 +77,16 @@ class Calibration(BaseModel):
             return math.inf
         if wanted <= np.float32(self.values[0]):
             return -math.inf
-        score = np.float32(self.score_of(value))
-        while np.float32(self.apply(score)) >= wanted:  # a step or two: values are rounded
-            score = np.nextafter(score, np.float32(-math.inf))
-        while np.float32(self.apply(score)) < wanted:
-            score = np.nextafter(score, np.float32(math.inf))
-        return float(score)
+        below, reached = self.scores[0], self.scores[-1]
+        for _ in range(_BISECTIONS):
+            middle = (below + reached) / 2
+            if np.float32(self.apply(middle)) >= wanted:
+                reached = middle
+            else:
+                below = middle
+        rounded = np.float32(reached)
+        up = np.nextafter(rounded, np.float32(math.inf))
+        return float(rounded if rounded >= np.float64(reached) else up)
 
     def write(self, path: Path) -> None:
         """Write the calibration as JSON."""

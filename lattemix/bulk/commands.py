@@ -3,7 +3,7 @@
 import heapq
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import tee
@@ -29,6 +29,7 @@ from lattemix.responses import (
 from lattemix.settings import Truncate
 from lattemix.stored import check_fingerprint
 from model_store import LatteMixError, Metric
+from model_store.calibration import Calibration
 
 if TYPE_CHECKING:
     from lattemix.model import Model
@@ -147,8 +148,9 @@ def print_similarities(
             raise LatteMixError(similarities.reason)
         for name in metrics:
             typer.echo(f"{name:<13} {getattr(similarities, name):.4f}")
-        for kind in _meanings(model, *metrics):
-            typer.echo(f"{kind:<13} {_meaning_of(model, getattr(similarities, kind))}")
+        if calibration := _calibration(model, *metrics):
+            value = getattr(similarities, calibration.kind)
+            typer.echo(f"{calibration.kind:<13} {_format(calibration, value)}")
         pairs.truncated += sum(similarities.truncated)
     pairs.report(model)
 
@@ -193,15 +195,16 @@ def write_similarities(
         return model.iter_similarity(items, metrics, truncate=truncate)
 
     scores: dict[str, Column] = dict.fromkeys(metrics, NUMBER)
-    meanings = _meanings(model, *metrics)
-    columns = {"a": TEXT, "b": TEXT, **scores, **meanings, "error": TEXT}
+    if calibration := _calibration(model, *metrics):
+        scores[calibration.kind] = NUMBER
+    columns = {"a": TEXT, "b": TEXT, **scores, "error": TEXT}
     with open_writer(out, columns, _origin(model)) as write:
         for (a, b), result in pairs.process(compare):
             row: dict[str, object] = {"a": a, "b": b}
             if isinstance(result, Rejection):
                 row["error"] = result.reason
             else:
-                row |= {name: getattr(result, name) for name in (*scores, *meanings)}
+                row |= {name: getattr(result, name) for name in scores}
                 pairs.truncated += sum(result.truncated)
             write(row)
     pairs.report(model)
@@ -277,14 +280,13 @@ def write_ranking(
                 yield _ranked_row(result.model_copy(update={"index": index}), text)
 
     best = heapq.nsmallest(top_k, scored(), _order) if top_k else sorted(scored(), key=_order)
+    calibration = _calibration(model, metric)
     if plain:
-        kinds = _meanings(model, metric or model.info().recommended_metric)
         for row in best:
-            values = [f"{_meaning_of(model, row[kind])}  " for kind in kinds]
-            typer.echo(f"{row['score']:.4f}  {''.join(values)}{row['text']}")
+            value = f"{_format(calibration, row[calibration.kind])}  " if calibration else ""
+            typer.echo(f"{row['score']:.4f}  {value}{row['text']}")
     else:
-        meanings = _meanings(model, metric or model.info().recommended_metric)
-        _write_ranked([*best, *rejected], out, meanings, origin)
+        _write_ranked([*best, *rejected], out, calibration, origin)
     texts.report(model)
 
 
@@ -324,8 +326,8 @@ def write_stored_ranking(
         truncate=truncate,
     )
     best = [_ranked_row(result, texts[result.index]) for result in results]
-    meanings = _meanings(model, metric or info.recommended_metric)
-    _write_ranked([*best, *rejected], out, meanings, Origin(info.model, info.fingerprint))
+    origin = Origin(info.model, info.fingerprint)
+    _write_ranked([*best, *rejected], out, _calibration(model, metric), origin)
     rows.done, rows.rejected = len(texts), len(rejected)
     rows.report(model)
 
@@ -340,31 +342,30 @@ def _check_query(
 
 
 def _ranked_row(result: RankResult, text: str | None) -> Row:
-    meanings = {"probability": result.probability, "rating": result.rating}
-    return {"index": result.index, "score": result.score, **meanings, "text": text}
+    calibrated = {"probability": result.probability, "rating": result.rating}
+    return {"index": result.index, "score": result.score, **calibrated, "text": text}
 
 
 def _write_ranked(
-    rows: Iterable[Row], out: Path | None, meanings: Mapping[str, Column], origin: Origin
+    rows: Iterable[Row], out: Path | None, calibration: Calibration | None, origin: Origin
 ) -> None:
-    columns = {"index": INTEGER, "score": NUMBER, **meanings, "text": TEXT, "error": TEXT}
+    calibrated: dict[str, Column] = {calibration.kind: NUMBER} if calibration else {}
+    columns = {"index": INTEGER, "score": NUMBER, **calibrated, "text": TEXT, "error": TEXT}
     with open_writer(out, columns, origin) as write:
         for row in rows:
             write(row)
 
 
-def _meanings(model: AnyModel, *metrics: Metric) -> dict[str, Column]:
-    """Return the column of probabilities or ratings, if the model has them for these metrics."""
-    calibration = model.info().calibration
-    if calibration is None or calibration.metric not in metrics:
-        return {}
-    return {calibration.kind: NUMBER}
+def _calibration(model: AnyModel, *metrics: Metric | None) -> Calibration | None:
+    """Return the model's calibration if it maps one of these metrics; None is the recommended."""
+    info = model.info()
+    used = {metric or info.recommended_metric for metric in metrics}
+    calibration = info.calibration
+    return calibration if calibration and calibration.metric in used else None
 
 
-def _meaning_of(model: AnyModel, value: float) -> str:
+def _format(calibration: Calibration, value: float) -> str:
     """Format a probability or rating."""
-    calibration = model.info().calibration
-    assert calibration is not None
     if calibration.kind == "probability":
         return f"{value:.4f}"
     low, high = calibration.scale

@@ -148,7 +148,7 @@ def _fit_logistic(
 def _fit_isotonic(
     scores: Floats, targets: Floats, score_range: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Isotonic regression on bins of equally many pairs; the means of its blocks, joined by lines.
+    """Isotonic regression on bins of about equally many pairs, with lines between their centres.
 
     Bins keep the few highest and lowest pairs from becoming probabilities of 1 and 0.
     """

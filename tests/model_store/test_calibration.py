@@ -20,6 +20,19 @@ def test_inverse_returns_the_score_of_a_value(calibration: Calibration) -> None:
         assert calibration.score_of(float(calibration.apply(score))) == pytest.approx(score)
 
 
+def test_smallest_score_is_the_first_float32_that_reaches_a_value(
+    calibration: Calibration,
+) -> None:
+    steps = {"scores": (-1.0, 1.0), "values": (0.0, 0.9)}  # a value of 0.45 at a score of 0
+    for each in (calibration, calibration.model_copy(update=steps)):
+        for value in np.float32([0.001, 0.2, 0.45, 0.450001, 0.8, 0.89]):
+            score = np.float32(each.smallest_score(float(value)))
+            assert np.float32(each.apply(score)) >= value
+            assert np.float32(each.apply(np.nextafter(score, np.float32(-2)))) < value
+    assert calibration.smallest_score(0.95) == np.inf
+    assert calibration.smallest_score(0) == -np.inf
+
+
 def test_never_changes_an_order(calibration: Calibration) -> None:
     scores = np.sort(np.random.default_rng(0).uniform(-1, 1, 1000))
     assert (np.diff(calibration.apply(scores)) > 0).all()
