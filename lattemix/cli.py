@@ -217,7 +217,7 @@ def score(
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
     requested = parse_metrics(metrics)
     settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
-    from lattemix.bulk.score import LocalRunner, RayRunner
+    from lattemix.bulk.runners import LocalRunner, RayRunner
     from lattemix.bulk.score import score as score_files
 
     if engine == "local" and workers is not None:

@@ -2,21 +2,22 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from lattemix.bulk.readers import Table, columns_named
+from lattemix.bulk.runners import Runner
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Tally, Task, list_sources, make_shards
-from lattemix.bulk.score.runners import LocalRunner, RayRunner, Runner
+from lattemix.bulk.score.plan import Tally, Task, make_shards
+from lattemix.bulk.score.worker import Worker
+from lattemix.bulk.sources import list_sources
 from lattemix.bulk.writers import Origin
 from lattemix.similarity import check
 from model_store import LatteMixError, Metric, Store
 from model_store.calibration import CALIBRATION, calibration_of
 from model_store.choice import choose
-
-__all__ = ["LocalRunner", "RayRunner", "score"]
 
 
 def score(
@@ -83,8 +84,9 @@ def score(
         total = sum(shard.rows for shard in plan.shards)
         done = total - sum(shard.rows for shard in unfinished)
         quiet = not sys.stderr.isatty()
+        load = partial(Worker, task, folder, settings)
         with tqdm(total=total, initial=done, unit=" rows", disable=quiet) as bar:
-            for tally in runner.run(task, folder, unfinished) if unfinished else ():
+            for tally in runner.run(load, unfinished, Tally):
                 bar.update(tally.rows)
         if list_sources(source) != plan.sources:
             raise LatteMixError(f"{source} changed while it was read: start again.")

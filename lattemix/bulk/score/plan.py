@@ -3,19 +3,16 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from lattemix.bulk.readers import START, Position, Table, columns_named
+from lattemix.bulk.sources import Record, Source
 from lattemix.bulk.writers import Row
 from lattemix.settings import MAX_WINDOWS, Truncate
 from model_store import LatteMixError, Metric
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Task(_Record):
+class Task(Record):
     """What to compute for every row. Equal tasks give equal numbers on every machine."""
 
     # The model first: if it differs, so may the default of `metrics`.
@@ -31,21 +28,7 @@ class Task(_Record):
     shard_rows: int
 
 
-class Source(_Record):
-    """An input file and its state when the plan was made."""
-
-    path: str
-    bytes: int
-    modified: int  # ns
-
-    @classmethod
-    def at(cls, path: Path) -> "Source":
-        """Return the current state of a file."""
-        status = path.stat()
-        return cls(path=str(path.absolute()), bytes=status.st_size, modified=status.st_mtime_ns)
-
-
-class Shard(_Record):
+class Shard(Record):
     """Consecutive rows of one file."""
 
     part: str  # name of the result file
@@ -54,7 +37,7 @@ class Shard(_Record):
     rows: int
 
 
-class Plan(_Record):
+class Plan(Record):
     """A task and its shards."""
 
     task: Task
@@ -84,27 +67,6 @@ class Tally(BaseModel):
         self.rejected += other.rejected
         self.first_rejection = self.first_rejection or other.first_rejection
         self.truncated += other.truncated
-
-
-def list_sources(path: Path) -> tuple[Source, ...]:
-    """Return a file, or all files of a directory and its subdirectories, by name."""
-    sources = tuple(Source.at(file) for file in (_files(path) if path.is_dir() else [path]))
-    if not sources:
-        raise LatteMixError(f"{path} holds no files.")
-    return sources
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """Yield files that are not hidden; other tools mark their metadata with . or _."""
-    for file in sorted(path.iterdir()):
-        if file.name[0] in "._":
-            continue
-        if not file.is_dir():
-            yield file
-        elif file.is_symlink():  # may lead outside the directory, or in a circle
-            raise LatteMixError(f"{file} is a link to a directory: score that one instead.")
-        else:
-            yield from _files(file)
 
 
 def make_shards(sources: Sequence[Source], task: Task) -> tuple[Shard, ...]:

@@ -9,7 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from app.settings import Settings
-from lattemix.bulk.score import LocalRunner, score
+from lattemix.bulk.runners import LocalRunner
+from lattemix.bulk.score import score
 from tests.tiny import SENTENCES
 
 PAIRS = [(SENTENCES[i % 10], SENTENCES[i * 7 % 10]) for i in range(25)]

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from app.settings import Settings
-from lattemix.bulk.score import LocalRunner
+from lattemix.bulk.runners import LocalRunner
 from lattemix.bulk.score.folder import Folder
 from lattemix.bulk.score.worker import Worker
 from model_store import LatteMixError, Manifest, Store

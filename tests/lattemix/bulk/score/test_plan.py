@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from lattemix.bulk.readers import Table, columns_named
-from lattemix.bulk.score.plan import Source, Task, list_sources, make_shards
+from lattemix.bulk.score.plan import Task, make_shards
+from lattemix.bulk.sources import Source, list_sources
 from model_store import LatteMixError
 
 COLUMNS = ("Question", "answer")
@@ -135,7 +136,7 @@ def test_rejects_a_link_to_a_directory(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to(tmp_path / "there")
-    with pytest.raises(LatteMixError, match=r"in/link is a link to a directory: score that one"):
+    with pytest.raises(LatteMixError, match=r"in/link is a link to a directory: name that"):
         list_sources(tmp_path / "in")
 
 

@@ -1,5 +1,6 @@
 """`RayRunner` on a small local cluster."""
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow
@@ -8,9 +9,11 @@ from pyarrow import parquet
 
 from app.settings import Settings
 from lattemix.bulk.readers import START
-from lattemix.bulk.score import LocalRunner, RayRunner, score
+from lattemix.bulk.runners import LocalRunner, RayRunner
+from lattemix.bulk.score import score
 from lattemix.bulk.score.folder import Folder
-from lattemix.bulk.score.plan import Shard, Task
+from lattemix.bulk.score.plan import Shard, Tally, Task
+from lattemix.bulk.score.worker import Worker
 from model_store import Artifact, LatteMixError
 from tests.tiny import SENTENCES
 
@@ -67,8 +70,9 @@ def test_reports_a_workers_error(
     folder = Folder(tmp_path / "out")
     folder.partial.mkdir()
     shard = Shard(part="part-00001-of-00001.parquet", path=str(source), start=START, rows=rows)
+    load = partial(Worker, task, folder, settings)
     with pytest.raises(LatteMixError) as raised:
-        [*RayRunner(settings, workers=1).run(task, folder, [shard])]
+        [*RayRunner(settings, workers=1).run(load, [shard], Tally)]
     assert str(raised.value).endswith(message)
     assert [*folder.partial.iterdir()] == []
 
