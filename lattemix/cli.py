@@ -8,11 +8,13 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from lattemix.bulk.dedup.command import commands as dedup_commands
 from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import run_command
 from lattemix.labelled.commands import commands as labelled_commands
 from lattemix.options import (
     PRECISION_HELP,
+    Engine,
     MetricsOption,
     ModelOption,
     OneMetric,
@@ -23,6 +25,7 @@ from lattemix.options import (
     StoreOption,
     TruncateOption,
     Url,
+    Workers,
     parse_choices,
     parse_metrics,
     split_names,
@@ -199,13 +202,8 @@ def score(
     ] = None,
     metrics: MetricsOption = None,
     truncate: TruncateOption = None,
-    engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Ray workers; default: one per core or GPU.")
-    ] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     parts: Annotated[
         Literal["parquet", "csv", "tsv", "jsonl", "npy"] | None,
         typer.Option(help="File type to write; default: the input's, or parquet for mixtures."),
@@ -217,14 +215,8 @@ def score(
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
     requested = parse_metrics(metrics)
     settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
-    from lattemix.bulk.runners import LocalRunner, RayRunner
+    from lattemix.bulk.runners import start_runner
     from lattemix.bulk.score import score as score_files
-
-    if engine == "local" and workers is not None:
-        raise LatteMixError("--workers is for --engine ray; --engine local uses all cores.")
-
-    def start_runner() -> LocalRunner | RayRunner:
-        return LocalRunner(settings) if engine == "local" else RayRunner(settings, workers)
 
     tally = score_files(
         source,
@@ -234,7 +226,7 @@ def score(
         requested,
         parts,
         shard_rows,
-        start_runner,
+        lambda: start_runner(engine, settings, workers),
     )
     _report(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:
@@ -323,6 +315,7 @@ def models(store: StoreOption = None) -> None:
         raise typer.Exit(1)
 
 
+cli.add_typer(dedup_commands)
 cli.add_typer(labelled_commands)
 
 

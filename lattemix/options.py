@@ -1,7 +1,7 @@
 """Options that several commands of `lattemix` share."""
 
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -54,6 +54,14 @@ TruncateOption = Annotated[
 Url = Annotated[
     str | None,
     typer.Option(help="Server to use instead of a model in this process; see LATTEMIX_API_KEY."),
+]
+
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="This process, or a Ray cluster: RAY_ADDRESS, or a temporary one."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Ray workers; default: one per core or GPU.")
 ]
 
 

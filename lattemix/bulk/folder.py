@@ -3,10 +3,12 @@
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, BinaryIO, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from model_store import LatteMixError
@@ -15,6 +17,7 @@ from model_store import LatteMixError
 LOCK, PLAN = "_lock", "_plan.json"
 
 Plan = TypeVar("Plan", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel)
 
 
 def partial_path(output: Path) -> Path:
@@ -32,7 +35,7 @@ def check_new(output: Path) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Make a directory and exclude other runs; remove it if no plan was written."""
+    """Make a directory and exclude other runs; remove it if it is still empty at the end."""
     directory.mkdir(exist_ok=True)
     with (directory / LOCK).open("w") as lock:
         try:
@@ -44,7 +47,8 @@ def locked(directory: Path) -> Iterator[None]:
         finally:
             if directory.exists() and not (directory / PLAN).exists():
                 (directory / LOCK).unlink()
-                directory.rmdir()
+                with suppress(OSError):  # not empty
+                    directory.rmdir()
 
 
 def read_plan(directory: Path, make: Callable[[], Plan], kind: type[Plan]) -> Plan:
@@ -88,8 +92,36 @@ def task_difference(
     return None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file atomically."""
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write, which gets its name when it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk's error names no file
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic(path) as file:
+        file.write(text.encode())
+
+
+def write_arrays(path: Path, **arrays: NDArray[Any]) -> None:
+    """Write an .npz file atomically."""
+    with atomic(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def read_result(path: Path, kind: type[Result]) -> Result | None:
+    """Return the result of a part; None if it is not finished."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):  # truncated by a power failure
+        return None

@@ -105,13 +105,15 @@ START = Position()
 class Table:
     """The rows of a CSV, TSV, JSON lines, Parquet or text file, from a position on.
 
-    `position` is where the next row begins. `-` is standard input: text, columns separated by tabs.
+    `position` is where the next row begins, and `header` where the first one does, once it has been
+    read. `-` is standard input: text, columns separated by tabs.
     """
 
     def __init__(self, path: Path, row_format: RowFormat, start: Position = START) -> None:
         self.path = path
         self.format = row_format
         self.start = self.position = start
+        self.header = START
         self._parse = self._parser()
 
     def __iter__(self) -> Iterator[Values]:
@@ -124,7 +126,7 @@ class Table:
         if self.path == STDIN:
             return _text
         parsers = _PARSERS
-        if self.format.width > 1 or self.format.exact:  # text has no columns
+        if self.format.width > 1 or self.format.needs_header:  # text has no columns
             parsers = {suffix: parser for suffix, parser in _PARSERS.items() if suffix != ".txt"}
         parser = parsers.get(self.path.suffix.lower())
         if parser is None:
@@ -205,6 +207,7 @@ def _separated(table: Table, **dialect: Any) -> Iterator[Values]:
             return
         named = table.format.indices(first)
         indices = table.unnamed_columns(first) if named is None else named
+        table.header = START if named is None else table.position
         if table.start.rows:
             rows = records(table.start)
         elif named is None:  # the first line is a row, not a header

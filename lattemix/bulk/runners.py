@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -94,6 +94,17 @@ class RayRunner:
             if row["failure"]:
                 raise LatteMixError(row["failure"])
             yield results.model_validate_json(row["result"])
+
+
+def start_runner(
+    engine: Literal["local", "ray"], settings: ModelSettings, workers: int | None
+) -> Runner:
+    """Return the runner of an engine."""
+    if engine == "ray":
+        return RayRunner(settings, workers)
+    if workers is not None:
+        raise LatteMixError("--workers is for --engine ray; --engine local uses all cores.")
+    return LocalRunner(settings)
 
 
 class _RayWorker(Generic[Part, Result]):

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from lattemix.bulk.folder import (
     check_new,
     check_same,
     locked,
     partial_path,
     read_plan,
+    read_result,
     task_difference,
     write_text,
 )
@@ -66,10 +65,7 @@ class Folder:
 
     def tally(self, shard: Shard) -> Tally | None:
         """Return the counts of a shard; None if it is not finished."""
-        try:
-            tally = Tally.model_validate_json(self._tally_path(shard).read_bytes())
-        except (FileNotFoundError, ValidationError):  # truncated by a power failure
-            return None
+        tally = read_result(self._tally_path(shard), Tally)
         return tally if self.part(shard).exists() else None
 
     def finish(self, plan: Plan) -> Tally:

@@ -1,0 +1,128 @@
+"""De-duplicate files: what `lattemix dedup` does."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lattemix.bulk.dedup.inputs import Input, InputFiles
+from lattemix.bulk.dedup.options import Options, resolve_options
+from lattemix.bulk.dedup.output import OutputFiles, decide_rows
+from lattemix.bulk.dedup.pipeline import Pipeline, order_texts, progress
+from lattemix.bulk.dedup.rows import Rows, read_rows
+from lattemix.bulk.dedup.summary import Summary, summarize
+from lattemix.bulk.dedup.task import Decision, Plan, Task
+from lattemix.bulk.folder import (
+    check_new,
+    check_same,
+    locked,
+    read_plan,
+    task_difference,
+    write_text,
+)
+from lattemix.bulk.runners import Runner
+from lattemix.bulk.writers import Origin
+from model_store import LatteMixError
+
+SUMMARY = "summary.json"
+
+
+def dedup_files(
+    source: Input,
+    output: Path,
+    work: Path,
+    options: Options,
+    start_runner: Callable[[], Runner],
+) -> Summary:
+    """Write a directory with the kept rows of files, a list of the dropped ones, and a summary.
+
+    Args:
+        source: files to read.
+        output: directory to write; it appears when it is complete.
+        work: directory of intermediate results.
+        options: how to find duplicates, and which of them to keep.
+        start_runner: called after the arguments have been checked.
+    """
+    output, work = output.absolute(), work.absolute()
+    for directory in (output, work):
+        source.check_outside(directory)
+    check_new(output)
+    files = source.files()
+    if options.against_only and not files.references:
+        raise LatteMixError("--against-only needs --against.")
+    with locked(work):
+        runner = start_runner()
+        resolved = resolve_options(options, runner.settings, runner.device, source.column)
+        _begin(work, source, files, resolved.task)
+        rows = Rows.load(work)
+        first_input = int(rows.starts[len(files.references)])
+        texts = order_texts(rows, first_input, options.keep, source.numbers(files))
+        comparison = resolved.comparison.model_copy(update={"references": texts.references})
+        decision = Decision(resolved.threshold, options.keep, options.linkage)
+        found = Pipeline(work, runner, comparison).run(decision, texts.order)
+        if source.files() != files:
+            raise LatteMixError(f"{source.source} changed while it was read: remove {work}.")
+        decided = decide_rows(rows, texts, found, comparison, first_input)
+        summary = summarize(rows, found, decided, decision, resolved, first_input)
+        out = OutputFiles(rows, source.source, files.paths, len(files.sources))
+        judge = comparison.rescorer or resolved.task.candidates
+        with _new_directory(output) as directory:
+            out.write_kept(directory, decided.kept)
+            dropped = directory / f"dropped{_table_type(files)}"
+            out.write_dropped(dropped, decided, Origin(judge.model, judge.fingerprint))
+            write_text(directory / SUMMARY, summary.model_dump_json(indent=1) + "\n")
+    return summary
+
+
+def work_path(output: Path) -> Path:
+    """Default directory of the intermediate results of an output."""
+    return output.with_name(f"{output.name}.work")
+
+
+def _begin(work: Path, source: Input, files: InputFiles, task: Task) -> None:
+    """Read the rows and write a plan, unless an earlier run has; check that it has this one."""
+    plan = Plan(task=task, against=files.references, sources=files.sources)
+
+    def make() -> Plan:
+        with progress(None, "Reading", "rows") as bar:
+            read_rows(work, files.paths, source.row_format, bar.update)
+        return plan
+
+    planned = read_plan(work, make, Plan)
+    difference = task_difference(planned.task, task, lambda *field: _special(task, *field))
+    if difference is None and planned.files != plan.files:
+        difference = "other input files, or they have changed since"
+    check_same(work, difference)
+
+
+def _special(task: Task, name: str, planned: object) -> str | None:
+    """Describe a field that is not an option of its own."""
+    match name:
+        case "candidates":
+            assert isinstance(planned, type(task.candidates))
+            same = planned.model == task.candidates.model
+            option = f"--model {planned.model} and the metric {planned.metric}"
+            return f"another {planned.model} in the store, or metric" if same else option
+        case "max_windows":
+            return f"LATTEMIX_MAX_WINDOWS={planned}"
+    return None
+
+
+def _table_type(files: InputFiles) -> str:
+    """File type of the list of dropped rows: the input's, or .jsonl for text."""
+    suffix = files.paths[-1].suffix.lower()
+    return ".jsonl" if suffix == ".txt" else suffix
+
+
+@contextmanager
+def _new_directory(path: Path) -> Iterator[Path]:
+    """Make a directory that gets its name when it is complete."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.mkdir()
+    try:
+        yield part
+        check_new(path)  # another run may have finished in between
+        part.rename(path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,133 @@
+"""The files that `lattemix dedup` writes: kept rows as they are, and a list of dropped ones."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from lattemix.bulk.dedup.pairs import Floats, Ids, Mask
+from lattemix.bulk.dedup.pipeline import Found, Texts
+from lattemix.bulk.dedup.rows import Rows
+from lattemix.bulk.dedup.task import Comparison
+from lattemix.bulk.folder import atomic
+from lattemix.bulk.readers import PARQUET_ROWS, open_parquet
+from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Origin, open_writer
+
+_BATCH = 4096  # rows whose texts are in memory
+
+
+class DecidedRows(NamedTuple):
+    """What becomes of every row."""
+
+    keeper: Ids  # the row that is kept instead of it; itself if it is kept [R]
+    scores: Floats  # NaN for kept rows [R]
+
+    @property
+    def kept(self) -> Mask:
+        """Which rows are kept."""
+        kept: Mask = self.keeper == np.arange(len(self.keeper))
+        return kept
+
+
+def decide_rows(
+    rows: Rows, texts: Texts, found: Found, comparison: Comparison, first_input: int
+) -> DecidedRows:
+    """Return what becomes of rows, given what becomes of their texts.
+
+    All rows whose text the model rejects are kept: a text without words says nothing of the row.
+
+    Args:
+        rows: of all files.
+        texts: which row is kept of each text.
+        found: groups of texts.
+        comparison: with `against_only`, equal rows of the input are kept.
+        first_input: number of rows to compare against; all of them count as kept.
+    """
+    groups, own = found.groups, np.arange(len(rows))
+    keeper = texts.representative[groups.keeper[rows.text]]
+    scores = groups.scores[rows.text]
+    scores[np.isnan(scores)] = 1  # the text itself is kept, in another row
+    kept = (keeper == own) | ~found.comparable[rows.text] | (own < first_input)
+    if comparison.against_only:
+        kept |= keeper >= first_input
+    return DecidedRows(np.where(kept, own, keeper), np.where(kept, np.float32(np.nan), scores))
+
+
+class OutputFiles:
+    """The files that rows were read from, and those that results are written to."""
+
+    def __init__(self, rows: Rows, root: Path, files: list[Path], inputs: int) -> None:
+        """Prepare.
+
+        Args:
+            rows: of the files.
+            root: the input, a file or a directory.
+            files: to compare against, then those of the input.
+            inputs: number of files of the input.
+        """
+        self._rows, self._root, self._files, self._inputs = rows, root, files, inputs
+
+    def write_kept(self, directory: Path, kept: Mask) -> None:
+        """Write the kept rows [R] of each file as they are, to a file of the same type.
+
+        A single file becomes kept.<type>; the files of a directory keep their names, in kept/.
+        """
+        starts, headers = self._rows.starts.tolist(), self._rows.headers.tolist()
+        for index in range(len(self._files) - self._inputs, len(self._files)):
+            path, rows = self._files[index], slice(starts[index], starts[index + 1])
+            target = directory / f"kept{path.suffix}"
+            if path != self._root:
+                target = directory / "kept" / path.relative_to(self._root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic(target) as out:
+                if path.suffix.lower() == ".parquet":
+                    _copy_parquet(path, kept[rows], out)
+                else:
+                    _copy_lines(path, kept[rows], self._rows.ends[rows], headers[index], out)
+
+    def write_dropped(self, path: Path, decided: DecidedRows, origin: Origin) -> None:
+        """Write a row for each dropped one: its place and text, and the row that is kept."""
+        place = {"file": TEXT, "row": INTEGER, "text": TEXT}
+        kept_place = {f"kept_{name}": column for name, column in place.items()}
+        columns = {**place, **kept_place, "score": NUMBER}
+        (dropped,) = np.nonzero(~decided.kept)
+        with open_writer(path, columns, origin) as write:
+            for start in range(0, len(dropped), _BATCH):
+                ids = dropped[start : start + _BATCH]
+                places = self._places(ids), self._places(decided.keeper[ids])
+                for row, keeper, score in zip(*places, decided.scores[ids].tolist(), strict=True):
+                    write(dict(zip(columns, (*row, *keeper, score), strict=True)))
+
+    def _places(self, ids: Ids) -> Iterator[tuple[str, int, str]]:
+        """Yield the file, the number in it and the text of rows."""
+        for row, text in zip(ids.tolist(), self._rows.row_texts(ids), strict=True):
+            file, number = self._rows.locate(row)
+            yield self._name(self._files[file]), number, text
+
+    def _name(self, path: Path) -> str:
+        if path == self._root or not path.is_relative_to(self._root):
+            return path.name
+        return str(path.relative_to(self._root))
+
+
+def _copy_lines(path: Path, kept: Mask, ends: Ids, header: int, out: BinaryIO) -> None:
+    """Copy a header of so many bytes, and kept rows [R], which end at `ends`."""
+    with path.open("rb") as file:
+        out.write(file.read(header))
+        bounds = pairwise([header, *ends.tolist()])
+        for is_kept, (start, stop) in zip(kept.tolist(), bounds, strict=True):
+            row = file.read(stop - start)
+            if is_kept:
+                out.write(row)
+
+
+def _copy_parquet(path: Path, kept: Mask, out: BinaryIO) -> None:
+    from pyarrow import parquet
+
+    with open_parquet(path) as file, parquet.ParquetWriter(out, file.schema_arrow) as writer:
+        start = 0
+        for batch in file.iter_batches(PARQUET_ROWS):
+            writer.write_batch(batch.filter(kept[start : start + len(batch)]))
+            start += len(batch)

@@ -1,0 +1,140 @@
+"""From rows to groups of near-duplicates, stage by stage. Finished stages are not repeated."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from lattemix.bulk.dedup.cells import NO_CELL
+from lattemix.bulk.dedup.compare import CompareWorker, RangeResult, Round
+from lattemix.bulk.dedup.groups import Groups, resolve
+from lattemix.bulk.dedup.pairs import Ids, Mask, Pairs
+from lattemix.bulk.dedup.rows import Rows
+from lattemix.bulk.dedup.task import Comparison, Decision
+from lattemix.bulk.dedup.vectors import (
+    Models,
+    ShardResult,
+    Vectors,
+    VectorsWorker,
+    shard_result,
+    shards,
+    write_space,
+)
+from lattemix.bulk.runners import Runner
+
+Bar = Callable[..., Any]
+
+
+def progress(total: int | None, description: str, unit: str, done: int = 0) -> Any:
+    """Return a progress bar, which shows on a terminal."""
+    quiet = not sys.stderr.isatty()
+    return tqdm(
+        total=total, desc=description, unit=f" {unit}", initial=done, disable=quiet, unit_scale=True
+    )
+
+
+class Texts(NamedTuple):
+    """The distinct texts of an input, and which of them to keep."""
+
+    order: Ids  # ids, the first to keep first: [T]
+    representative: Ids  # the row that is kept for each text: [T]
+    references: int  # number of texts, the first ones, of the rows to compare against
+
+
+def order_texts(
+    rows: Rows, references: int, keep: str, numbers: NDArray[np.float64] | None
+) -> Texts:
+    """Order texts by the keep rule; ties, and all texts to compare against, by their first row.
+
+    Args:
+        rows: of all files.
+        references: number of rows, the first ones, to compare against.
+        keep: "first", "longest", "shortest", or else `numbers` decide.
+        numbers: the largest is kept; of the rows after the references.
+    """
+    if numbers is not None:
+        value = np.concatenate([np.full(references, np.inf), numbers])
+    else:
+        value = {"first": 0, "longest": 1, "shortest": -1}[keep] * rows.lengths
+    by_text = np.lexsort((np.arange(len(rows)), -value, rows.text))
+    _, starts = np.unique(rows.text[by_text], return_index=True)
+    representative = by_text[starts]
+    count = int(np.searchsorted(rows.first, references))
+    representative[:count] = rows.first[:count]
+    inputs = count + np.lexsort((representative[count:], -value[representative[count:]]))
+    return Texts(np.concatenate([np.arange(count), inputs]), representative, count)
+
+
+class Found(NamedTuple):
+    """The groups of an input, and what could not be compared."""
+
+    pairs: Pairs  # all candidates
+    groups: Groups
+    comparable: Mask  # texts that have vectors [T]
+    shards: list[ShardResult]
+    ranges: list[RangeResult]
+
+
+class Pipeline:
+    """The stages after the rows have been read."""
+
+    def __init__(self, directory: Path, runner: Runner, comparison: Comparison) -> None:
+        """Prepare.
+
+        Args:
+            directory: of intermediate results, with a plan and rows.
+            runner: computes their parts.
+            comparison: how texts are compared.
+        """
+        self._directory, self._runner, self._comparison = directory, runner, comparison
+        self._rows = Rows.load(directory)
+        self._models = Models(directory, runner.settings)
+        self._ranges: list[RangeResult] = []
+
+    def run(self, decision: Decision, order: Ids) -> Found:
+        """Find groups."""
+        texts = len(self._rows.first)
+        write_space(self._directory, self._rows, self._models)
+        results = self._encode(texts)
+        vectors = Vectors(self._directory, texts)
+        comparable: Mask = vectors.nearest[:, 0] != NO_CELL
+
+        def compare(active: Mask, visiting: Mask) -> tuple[Pairs, Mask]:
+            return self._compare(vectors, active & comparable, visiting & comparable)
+
+        everything = np.ones(texts, bool)
+        pairs, crowded = compare(everything, everything)
+        pairs, groups = resolve(
+            pairs, crowded, decision.threshold, order, decision.linkage, compare
+        )
+        return Found(pairs, groups, comparable, results, self._ranges)
+
+    def _encode(self, texts: int) -> list[ShardResult]:
+        planned = shards(texts)
+        pending = [shard for shard in planned if shard_result(self._directory, shard) is None]
+        load = partial(VectorsWorker, self._directory, self._models)
+        done = texts - sum(shard.stop - shard.start for shard in pending)
+        with progress(texts, "Encoding", "texts", done) as bar:
+            for result in self._runner.run(load, pending, ShardResult):
+                bar.update(result.texts)
+        results = [shard_result(self._directory, shard) for shard in planned]
+        return [result for result in results if result is not None]
+
+    def _compare(self, vectors: Vectors, active: Mask, visiting: Mask) -> tuple[Pairs, Mask]:
+        this_round = Round.make(self._directory, self._comparison, active, visiting)
+        planned = this_round.ranges(this_round.index(vectors))
+        pending = [part for part in planned if this_round.result(part) is None]
+        load = partial(CompareWorker, self._directory, self._comparison, self._models)
+        total = sum(part.texts for part in planned)
+        done = total - sum(part.texts for part in pending)
+        with progress(total, "Comparing", "texts", done) as bar:
+            for result in self._runner.run(load, pending, RangeResult):
+                bar.update(result.texts)
+        results = [this_round.result(part) for part in planned]
+        self._ranges += [result for result in results if result is not None]
+        return this_round.pairs(planned, len(active))

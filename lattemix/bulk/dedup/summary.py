@@ -1,0 +1,114 @@
+"""The summary of a run."""
+
+import numpy as np
+from pydantic import BaseModel
+
+from lattemix.bulk.dedup.groups import Linkage
+from lattemix.bulk.dedup.options import Resolved
+from lattemix.bulk.dedup.output import DecidedRows
+from lattemix.bulk.dedup.pairs import Floats, Ids, Pairs
+from lattemix.bulk.dedup.pipeline import Found
+from lattemix.bulk.dedup.rows import Rows
+from lattemix.bulk.dedup.task import Decision, Scorer
+
+_BORDERLINE = 10  # pairs on each side of the threshold
+_QUOTED = 300  # characters
+
+
+class Borderline(BaseModel):
+    """A pair whose score is near the threshold."""
+
+    score: float
+    text: str
+    other: str
+
+
+class Summary(BaseModel):
+    """What a run did. Equal inputs and options give equal summaries on every machine."""
+
+    candidates_by: Scorer
+    rescored_by: Scorer | None
+    threshold: float  # a score
+    floor: float
+    keep: str
+    linkage: Linkage
+    rows: int
+    kept: int
+    identical: int  # dropped rows with the text of another
+    similar: int  # dropped rows that are similar to a kept one
+    not_compared: int  # rows that were kept because the model rejects their text
+    first_not_compared: str
+    truncated: int  # texts
+    candidates: int  # pairs
+    not_rescored: int  # pairs that count as dissimilar because the second model rejects a text
+    first_not_rescored: str
+    group_sizes: dict[int, int]  # number of groups by their number of rows, from 2
+    scores: dict[str, int]  # number of candidate pairs by score, rounded down to hundredths
+    least_similar_duplicates: list[Borderline]
+    most_similar_others: list[Borderline]
+
+
+def summarize(
+    rows: Rows,
+    found: Found,
+    decided: DecidedRows,
+    decision: Decision,
+    resolved: Resolved,
+    first_input: int,
+) -> Summary:
+    """Count what became of rows; those before the first one of the input are not counted."""
+    keeper, kept = decided.keeper[first_input:], decided.kept[first_input:]
+    text = rows.text[first_input:]
+    identical = ~kept & (rows.text[keeper] == text)
+    rejected = ~found.comparable[text]
+    shards, ranges = found.shards, found.ranges
+    threshold = decision.threshold
+    return Summary(
+        candidates_by=resolved.task.candidates,
+        rescored_by=resolved.comparison.rescorer,
+        threshold=threshold,
+        floor=resolved.comparison.floor,
+        keep=decision.keep,
+        linkage=decision.linkage,
+        rows=len(text),
+        kept=int(kept.sum()),
+        identical=int(identical.sum()),
+        similar=int((~kept & ~identical).sum()),
+        not_compared=int(rejected.sum()),
+        first_not_compared=next((shard.reason for shard in shards if shard.rejected), ""),
+        truncated=sum(shard.truncated for shard in shards),
+        candidates=len(found.pairs),
+        not_rescored=sum(part.unscored for part in ranges),
+        first_not_rescored=next((part.reason for part in ranges if part.unscored), ""),
+        group_sizes=_group_sizes(decided.keeper),
+        scores=_score_counts(found.pairs.scores),
+        least_similar_duplicates=_borderline(rows, found.pairs, threshold, above=True),
+        most_similar_others=_borderline(rows, found.pairs, threshold, above=False),
+    )
+
+
+def _group_sizes(keeper: Ids) -> dict[int, int]:
+    sizes = np.unique(keeper, return_counts=True)[1]
+    counts = np.unique(sizes[sizes > 1], return_counts=True)
+    return dict(zip(*(column.tolist() for column in counts), strict=True))
+
+
+def _score_counts(scores: Floats) -> dict[str, int]:
+    # A float32 may be slightly below the hundredth that it stands for.
+    hundredths, counts = np.unique(np.floor(scores * 100 + 1e-4), return_counts=True)
+    return {f"{h / 100:.2f}": int(n) for h, n in zip(hundredths, counts, strict=True)}
+
+
+def _borderline(rows: Rows, pairs: Pairs, threshold: float, *, above: bool) -> list[Borderline]:
+    """Return the pairs whose scores are nearest to the threshold on one side."""
+    near = pairs.where((pairs.scores >= threshold) == above)
+    chosen = np.lexsort((near.right, near.left, np.abs(near.scores - threshold)))[:_BORDERLINE]
+    texts = (rows.texts(ids[chosen]) for ids in (near.left, near.right))
+    return [
+        Borderline(score=round(score, 4), text=_quote(text), other=_quote(other))
+        for score, text, other in zip(near.scores[chosen].tolist(), *texts, strict=True)
+    ]
+
+
+def _quote(text: str) -> str:
+    return text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…"
