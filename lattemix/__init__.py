@@ -19,6 +19,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
     from lattemix.arguments import TruncationWarning
+    from lattemix.bulk.dedup.lists import Deduplication, dedup
     from lattemix.client import AsyncClient, Client, ServerError
     from lattemix.errors import FingerprintError
     from lattemix.model import Model, load
@@ -30,6 +31,7 @@ __version__ = version("lattemix")
 _PUBLIC = {
     "AsyncClient": "lattemix.client",
     "Client": "lattemix.client",
+    "Deduplication": "lattemix.bulk.dedup.lists",
     "Explanation": "lattemix.responses",
     "FingerprintError": "lattemix.errors",
     "LatteMixError": "model_store",
@@ -40,12 +42,14 @@ _PUBLIC = {
     "Rejection": "lattemix.responses",
     "ServerError": "lattemix.client",
     "TruncationWarning": "lattemix.arguments",
+    "dedup": "lattemix.bulk.dedup.lists",
     "load": "lattemix.model",
 }
 
 __all__ = [
     "AsyncClient",
     "Client",
+    "Deduplication",
     "Explanation",
     "FingerprintError",
     "LatteMixError",
@@ -57,6 +61,7 @@ __all__ = [
     "ServerError",
     "TruncationWarning",
     "__version__",
+    "dedup",
     "load",
 ]
 

@@ -117,7 +117,9 @@ class RequestContext:
         """Time of the request, in seconds since 1970."""
         return int(time.time())
 
-    def check_count(self, field: str, items: Sequence[object]) -> None:
+    def check_count(
+        self, field: str, items: Sequence[object], remedy: str = "send several requests"
+    ) -> None:
         """Reject no texts or too many."""
         if not items:
             raise ApiError("Empty", f"{field} is empty: send at least one.", field=field)
@@ -126,7 +128,7 @@ class RequestContext:
             raise ApiError(
                 "TooLarge",
                 f"{field} holds {len(items):,} sentences, more than the {max_inputs:,} of "
-                "LATTEMIX_MAX_INPUTS: send several requests, or raise it.",
+                f"LATTEMIX_MAX_INPUTS: {remedy}, or raise it.",
                 field=field,
             )
 

@@ -63,8 +63,10 @@ async def rank(body: RankRequest, context: Context) -> Response:
 async def compare_all(body: MatrixRequest, context: Context) -> Response:
     """Compare all sentences with each other and return the pairs, most similar first.
 
-    Useful to find near-duplicates. With `Accept: application/x-npy`, return the whole matrix.
+    Useful to find near-duplicates; for longer lists use the command `lattemix dedup`. With
+    `Accept: application/x-npy`, return the whole matrix.
     """
+    context.check_count("inputs", body.inputs, "de-duplicate longer lists with `lattemix dedup`")
     model, npy = context.model, wants_npy(context.request)
     metric = model.metric(body.metric)
     threshold = score_threshold(body.threshold, body.threshold_on, model.calibration, metric)

@@ -52,11 +52,13 @@ class RowFormat:
 
     def indices(self, header: Sequence[str]) -> list[int] | None:
         """Indices of the columns in a header; None if it does not name them."""
+        kept = self.kept
         if not self.exact:
             header = [name.strip().lower() for name in header]
+            kept = tuple(name.lower() for name in kept)
         for names in self.names:
-            if all(header.count(name) == 1 for name in names + self.kept):
-                return [header.index(name) for name in names + self.kept]
+            if all(header.count(name) == 1 for name in names + kept):
+                return [header.index(name) for name in names + kept]
         return None
 
     def from_json(self, value: Any) -> Values | None:

@@ -77,7 +77,13 @@ JSON = {"content-type": "application/json"}
             "/similarity",
             {"pairs": [["a", "b"]] * 5},
             (413, "TooLarge"),
-            "pairs holds 10 sentences, more than the 8 of LATTEMIX_MAX_INPUTS",
+            "pairs holds 10 sentences, more than the 8 of LATTEMIX_MAX_INPUTS: send several",
+        ),
+        (
+            "/matrix",
+            {"inputs": ["a"] * 9},
+            (413, "TooLarge"),
+            "de-duplicate longer lists with `lattemix dedup`, or raise it.",
         ),
         (
             "/embed",

@@ -8,7 +8,10 @@ import pytest
 from tests.docs.conftest import ROOT, Runner, check, read_blocks
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/tutorial.md", 10), ("docs/calibration.md", 3)])
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [("docs/tutorial.md", 10), ("docs/calibration.md", 3), ("docs/deduplication.md", 4)],
+)
 def test_page_runs_from_first_to_last_block(
     runner: Runner, tmp_path: Path, page: str, count: int
 ) -> None:

@@ -55,14 +55,17 @@ def make_space(sample: Floats, count: int) -> Space:
     projection = _principal_axes(sample)
     cells = 1 if count <= _SINGLE_CELL else min(math.isqrt(count), _MAX_CELLS)
     projected = _as_bytes(sample @ projection)
-    return Space(projection, _centroids(projected[projected.any(axis=1)], cells))
+    nonzero = projected[projected.any(axis=1)]
+    return Space(projection, _centroids(nonzero if len(nonzero) else projected[:1], cells))
 
 
 def _principal_axes(sample: Floats) -> Floats:
     """Orthonormal axes that keep most of the sample's squared length: [L*C, D]."""
-    _, axes = np.linalg.eigh(sample.T @ sample)  # least important first
-    kept: Floats = np.ascontiguousarray(axes[:, ::-1][:, :DIMENSIONS])
-    return kept
+    if len(sample) < sample.shape[1]:  # faster for few vectors
+        _, _, axes = np.linalg.svd(sample, full_matrices=False)  # most important first [S, L*C]
+    else:
+        axes = np.linalg.eigh(sample.T @ sample)[1].T[::-1]
+    return np.ascontiguousarray(axes[:DIMENSIONS].T)
 
 
 def _as_bytes(vectors: Floats) -> Bytes:

@@ -80,6 +80,9 @@ def dedup(
             "default: OUTPUT.work."
         ),
     ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also write plot.png: scores and group sizes.")
+    ] = False,
     truncate: TruncateOption = None,
     engine: Engine = "local",
     workers: Workers = None,
@@ -91,6 +94,8 @@ def dedup(
     from lattemix.bulk.dedup.options import Options
     from lattemix.bulk.runners import start_runner
 
+    if plot:
+        from lattemix.bulk.dedup.plots import draw  # better missing before the work than after
     settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
     options = Options(
         model=model,
@@ -111,6 +116,8 @@ def dedup(
         options,
         lambda: start_runner(engine, settings, workers),
     )
+    if plot:
+        draw(summary, output / "plot.png")
     _report(summary, output, work)
 
 

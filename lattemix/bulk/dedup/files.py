@@ -8,11 +8,12 @@ from pathlib import Path
 
 from lattemix.bulk.dedup.inputs import Input, InputFiles
 from lattemix.bulk.dedup.options import Options, resolve_options
-from lattemix.bulk.dedup.output import OutputFiles, decide_rows
-from lattemix.bulk.dedup.pipeline import Pipeline, order_texts, progress
+from lattemix.bulk.dedup.outcome import find_duplicates
+from lattemix.bulk.dedup.output import OutputFiles
+from lattemix.bulk.dedup.pipeline import progress_bar
 from lattemix.bulk.dedup.rows import Rows, read_rows
 from lattemix.bulk.dedup.summary import Summary, summarize
-from lattemix.bulk.dedup.task import Decision, Plan, Task
+from lattemix.bulk.dedup.task import Plan, Task
 from lattemix.bulk.folder import (
     check_new,
     check_same,
@@ -55,22 +56,18 @@ def dedup_files(
         runner = start_runner()
         resolved = resolve_options(options, runner.settings, runner.device, source.column)
         _begin(work, source, files, resolved.task)
-        rows = Rows.load(work)
-        first_input = int(rows.starts[len(files.references)])
-        texts = order_texts(rows, first_input, options.keep, source.numbers(files))
-        comparison = resolved.comparison.model_copy(update={"references": texts.references})
-        decision = Decision(resolved.threshold, options.keep, options.linkage)
-        found = Pipeline(work, runner, comparison).run(decision, texts.order)
+        first_input = int(Rows.load(work).starts[len(files.references)])
+        numbers = source.numbers(files)
+        outcome = find_duplicates(work, runner, options, resolved, first_input, numbers)
         if source.files() != files:
             raise LatteMixError(f"{source.source} changed while it was read: remove {work}.")
-        decided = decide_rows(rows, texts, found, comparison, first_input)
-        summary = summarize(rows, found, decided, decision, resolved, first_input)
-        out = OutputFiles(rows, source.source, files.paths, len(files.sources))
-        judge = comparison.rescorer or resolved.task.candidates
+        summary = summarize(outcome, options, resolved, first_input)
+        out = OutputFiles(outcome.rows, source.source, files.paths, len(files.sources))
+        judge = resolved.comparison.rescorer or resolved.task.candidates
         with _new_directory(output) as directory:
-            out.write_kept(directory, decided.kept)
+            out.write_kept(directory, outcome.decided.kept)
             dropped = directory / f"dropped{_table_type(files)}"
-            out.write_dropped(dropped, decided, Origin(judge.model, judge.fingerprint))
+            out.write_dropped(dropped, outcome.decided, Origin(judge.model, judge.fingerprint))
             write_text(directory / SUMMARY, summary.model_dump_json(indent=1) + "\n")
     return summary
 
@@ -85,7 +82,7 @@ def _begin(work: Path, source: Input, files: InputFiles, task: Task) -> None:
     plan = Plan(task=task, against=files.references, sources=files.sources)
 
     def make() -> Plan:
-        with progress(None, "Reading", "rows") as bar:
+        with progress_bar("Reading", "rows") as bar:
             read_rows(work, files.paths, source.row_format, bar.update)
         return plan
 

@@ -95,13 +95,17 @@ def resolve(
         compare: given the kept texts and the crowded ones among them, compares them and returns
             their pairs, and which texts still have more.
     """
+    crowded_at_first, compared = crowded, np.ones(len(order), bool)
     while True:
         close = pairs.where(pairs.scores >= threshold)
         groups = group(close, order, linkage)
+        if (groups.kept & ~compared).any():  # kept again: the last round left these texts out
+            crowded = crowded_at_first
         waiting = crowded & groups.kept
         if not waiting.any():
             return pairs, groups
-        found, still = compare(groups.kept, waiting)
+        compared = groups.kept
+        found, still = compare(compared, waiting)
         crowded = np.where(waiting, still, crowded)
         pairs = join([pairs, found])
         if np.count_nonzero(pairs.scores >= threshold) == len(close):

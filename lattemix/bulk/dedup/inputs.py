@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lattemix.bulk.dedup.options import Keep
 from lattemix.bulk.dedup.rows import read_numbers
 from lattemix.bulk.readers import TEXTS, Table, columns_named
 from lattemix.bulk.sources import Source, list_sources
 from model_store import LatteMixError
 
 BY_COLUMN = "max:"  # a keep rule, followed by the name of a column
-KEEP_RULES = ("first", "longest", "shortest")
 
 
 class InputFiles(NamedTuple):
@@ -48,8 +48,8 @@ class Input:
         if keep.startswith(BY_COLUMN):
             number = keep.removeprefix(BY_COLUMN)
             self._with_numbers = replace(self.row_format, kept=(number,))
-        elif keep not in KEEP_RULES:
-            known = ", ".join(KEEP_RULES)
+        elif keep not in get_args(Keep):
+            known = ", ".join(get_args(Keep))
             raise LatteMixError(f"--keep {keep}: choose among {known}, {BY_COLUMN}COLUMN.")
         files = self.files()
         for file in files.references:

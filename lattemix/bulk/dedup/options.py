@@ -1,7 +1,7 @@
 """The options of a run, and the models, metrics and threshold that follow from them."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from lattemix.bulk.dedup.groups import Linkage
 from lattemix.bulk.dedup.task import Comparison, Scorer, Task
@@ -23,6 +23,10 @@ _RESCORING_FLOOR = 0.8  # of candidates by the metric `centred` of `fast`
 _MARGIN = 0.05  # below the threshold: candidates for runs with a lower one
 
 
+# Which of several near-duplicates is kept.
+Keep = Literal["first", "longest", "shortest"]
+
+
 @dataclass(frozen=True)
 class Options:
     """How to find duplicates, and which of them to keep. None is a default."""
@@ -34,8 +38,16 @@ class Options:
     threshold_on: ThresholdOn = "score"
     floor: float | None = None
     against_only: bool = False
-    keep: str = "first"
+    keep: Keep | str = "first"  # another string names numbers, of which the largest is kept
     linkage: Linkage = "keeper"
+
+
+def check_choice(name: str, value: str, choices: Any) -> str:
+    """Return a value; raise `LatteMixError` if it is none of a literal type's."""
+    known = get_args(choices)
+    if value not in known:
+        raise LatteMixError(f"{name} is {value!r}: choose among {', '.join(known)}.")
+    return value
 
 
 class Resolved(NamedTuple):
@@ -62,8 +74,7 @@ def resolve_options(
         floor = _RESCORING_FLOOR if rescoring else min(threshold, default) - _MARGIN
     if not rescoring and threshold < floor:
         raise LatteMixError(
-            f"--threshold {threshold:g} is below --floor {floor:g}, the smallest score of a "
-            "candidate."
+            f"threshold is {threshold:g}, below floor {floor:g}, the smallest score of a pair."
         )
     task = Task(
         candidates=finder.scorer,
@@ -96,7 +107,7 @@ def _open(
     check(metric, artifact.centre)
     if metric in ("js", "l2"):
         raise LatteMixError(
-            f"--metric {metric}: dedup compares vectors by cosine, bhattacharyya or centred."
+            f"metric is {metric!r}: dedup compares by cosine, bhattacharyya or centred."
         )
     scorer = Scorer(model=manifest.reference, fingerprint=manifest.fingerprint, metric=metric)
     return _Opened(manifest.name, scorer, calibration_of(artifact))
@@ -110,10 +121,10 @@ def _threshold(options: Options, judge: _Opened) -> float:
         given = _THRESHOLDS.get((judge.name, metric))
         if given is None:
             raise LatteMixError(
-                f"{judge.name} has no default threshold of the metric {metric}: give --threshold."
+                f"{judge.name} has no default threshold for {metric}: set threshold."
             )
     threshold = score_threshold(given, options.threshold_on, judge.calibration, metric)
     assert threshold is not None
     if not -1 <= threshold <= 1:
-        raise LatteMixError(f"--threshold {threshold:g}: scores of {metric} are from -1 to 1.")
+        raise LatteMixError(f"threshold is {threshold:g}: scores of {metric} are from -1 to 1.")
     return threshold

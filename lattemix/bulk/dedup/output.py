@@ -3,56 +3,18 @@
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
-from lattemix.bulk.dedup.pairs import Floats, Ids, Mask
-from lattemix.bulk.dedup.pipeline import Found, Texts
+from lattemix.bulk.dedup.outcome import DecidedRows
+from lattemix.bulk.dedup.pairs import Ids, Mask
 from lattemix.bulk.dedup.rows import Rows
-from lattemix.bulk.dedup.task import Comparison
 from lattemix.bulk.folder import atomic
 from lattemix.bulk.readers import PARQUET_ROWS, open_parquet
 from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Origin, open_writer
 
 _BATCH = 4096  # rows whose texts are in memory
-
-
-class DecidedRows(NamedTuple):
-    """What becomes of every row."""
-
-    keeper: Ids  # the row that is kept instead of it; itself if it is kept [R]
-    scores: Floats  # NaN for kept rows [R]
-
-    @property
-    def kept(self) -> Mask:
-        """Which rows are kept."""
-        kept: Mask = self.keeper == np.arange(len(self.keeper))
-        return kept
-
-
-def decide_rows(
-    rows: Rows, texts: Texts, found: Found, comparison: Comparison, first_input: int
-) -> DecidedRows:
-    """Return what becomes of rows, given what becomes of their texts.
-
-    All rows whose text the model rejects are kept: a text without words says nothing of the row.
-
-    Args:
-        rows: of all files.
-        texts: which row is kept of each text.
-        found: groups of texts.
-        comparison: with `against_only`, equal rows of the input are kept.
-        first_input: number of rows to compare against; all of them count as kept.
-    """
-    groups, own = found.groups, np.arange(len(rows))
-    keeper = texts.representative[groups.keeper[rows.text]]
-    scores = groups.scores[rows.text]
-    scores[np.isnan(scores)] = 1  # the text itself is kept, in another row
-    kept = (keeper == own) | ~found.comparable[rows.text] | (own < first_input)
-    if comparison.against_only:
-        kept |= keeper >= first_input
-    return DecidedRows(np.where(kept, own, keeper), np.where(kept, np.float32(np.nan), scores))
 
 
 class OutputFiles:

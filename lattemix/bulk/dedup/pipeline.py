@@ -1,7 +1,6 @@
 """From rows to groups of near-duplicates, stage by stage. Finished stages are not repeated."""
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +11,10 @@ from tqdm import tqdm
 
 from lattemix.bulk.dedup.cells import NO_CELL
 from lattemix.bulk.dedup.compare import CompareWorker, RangeResult, Round
-from lattemix.bulk.dedup.groups import Groups, resolve
+from lattemix.bulk.dedup.groups import Groups, Linkage, resolve
 from lattemix.bulk.dedup.pairs import Ids, Mask, Pairs
 from lattemix.bulk.dedup.rows import Rows
-from lattemix.bulk.dedup.task import Comparison, Decision
+from lattemix.bulk.dedup.task import Comparison
 from lattemix.bulk.dedup.vectors import (
     Models,
     ShardResult,
@@ -26,16 +25,6 @@ from lattemix.bulk.dedup.vectors import (
     write_space,
 )
 from lattemix.bulk.runners import Runner
-
-Bar = Callable[..., Any]
-
-
-def progress(total: int | None, description: str, unit: str, done: int = 0) -> Any:
-    """Return a progress bar, which shows on a terminal."""
-    quiet = not sys.stderr.isatty()
-    return tqdm(
-        total=total, desc=description, unit=f" {unit}", initial=done, disable=quiet, unit_scale=True
-    )
 
 
 class Texts(NamedTuple):
@@ -83,21 +72,31 @@ class Found(NamedTuple):
 class Pipeline:
     """The stages after the rows have been read."""
 
-    def __init__(self, directory: Path, runner: Runner, comparison: Comparison) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        rows: Rows,
+        runner: Runner,
+        comparison: Comparison,
+        *,
+        quiet: bool = False,
+    ) -> None:
         """Prepare.
 
         Args:
-            directory: of intermediate results, with a plan and rows.
-            runner: computes their parts.
+            directory: of intermediate results, with a plan.
+            rows: of the directory.
+            runner: computes the parts.
             comparison: how texts are compared.
+            quiet: show no progress.
         """
-        self._directory, self._runner, self._comparison = directory, runner, comparison
-        self._rows = Rows.load(directory)
+        self._directory, self._rows, self._runner = directory, rows, runner
+        self._comparison, self._quiet = comparison, quiet
         self._models = Models(directory, runner.settings)
         self._ranges: list[RangeResult] = []
 
-    def run(self, decision: Decision, order: Ids) -> Found:
-        """Find groups."""
+    def run(self, order: Ids, threshold: float, linkage: Linkage) -> Found:
+        """Group texts, given their ids in the order in which to keep them."""
         texts = len(self._rows.first)
         write_space(self._directory, self._rows, self._models)
         results = self._encode(texts)
@@ -109,9 +108,7 @@ class Pipeline:
 
         everything = np.ones(texts, bool)
         pairs, crowded = compare(everything, everything)
-        pairs, groups = resolve(
-            pairs, crowded, decision.threshold, order, decision.linkage, compare
-        )
+        pairs, groups = resolve(pairs, crowded, threshold, order, linkage, compare)
         return Found(pairs, groups, comparable, results, self._ranges)
 
     def _encode(self, texts: int) -> list[ShardResult]:
@@ -119,7 +116,7 @@ class Pipeline:
         pending = [shard for shard in planned if shard_result(self._directory, shard) is None]
         load = partial(VectorsWorker, self._directory, self._models)
         done = texts - sum(shard.stop - shard.start for shard in pending)
-        with progress(texts, "Encoding", "texts", done) as bar:
+        with self._progress("Encoding", texts, done) as bar:
             for result in self._runner.run(load, pending, ShardResult):
                 bar.update(result.texts)
         results = [shard_result(self._directory, shard) for shard in planned]
@@ -132,9 +129,26 @@ class Pipeline:
         load = partial(CompareWorker, self._directory, self._comparison, self._models)
         total = sum(part.texts for part in planned)
         done = total - sum(part.texts for part in pending)
-        with progress(total, "Comparing", "texts", done) as bar:
+        with self._progress("Comparing", total, done) as bar:
             for result in self._runner.run(load, pending, RangeResult):
                 bar.update(result.texts)
         results = [this_round.result(part) for part in planned]
         self._ranges += [result for result in results if result is not None]
         return this_round.pairs(planned, len(active))
+
+    def _progress(self, stage: str, total: int, done: int) -> Any:
+        return progress_bar(stage, "texts", total, done, quiet=self._quiet)
+
+
+def progress_bar(
+    stage: str, unit: str, total: int | None = None, done: int = 0, *, quiet: bool = False
+) -> Any:
+    """Return a progress bar, which only a terminal shows."""
+    return tqdm(
+        desc=stage,
+        unit=f" {unit}",
+        total=total,
+        initial=done,
+        disable=quiet or not sys.stderr.isatty(),
+        unit_scale=True,
+    )

@@ -58,7 +58,7 @@ class Rows:
     def row_texts(self, rows: Ids) -> list[str]:
         """Return the texts of rows."""
         bounds = zip(self.offsets[rows].tolist(), self.offsets[rows + 1].tolist(), strict=True)
-        return [self._file[start:stop].decode() for start, stop in bounds]
+        return [self._file[a:b].decode(errors="surrogatepass") for a, b in bounds]
 
     def texts(self, ids: Ids) -> list[str]:
         """Return texts by id."""
@@ -81,18 +81,18 @@ class Rows:
 
 
 class RowsWriter:
-    """Writes the texts of rows, and then what `Rows.load` loads."""
+    """Writes the rows of several files; see `open_rows`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
         self._offsets, self._ends = array("q", [0]), array("q")
         self._counts, self._headers = array("q"), array("q")
         self._digests = bytearray()
 
-    def add(self, out: BinaryIO, text: str, end: int = 0) -> None:
-        """Write the text of a row that ends at this byte of its file."""
-        content = text.encode()
-        out.write(content)
+    def add(self, text: str, end: int = 0) -> None:
+        """Add a row that ends at this byte of its file."""
+        content = text.encode(errors="surrogatepass")
+        self._out.write(content)
         self._digests += hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
         self._offsets.append(self._offsets[-1] + len(content))
         self._ends.append(end)
@@ -102,11 +102,8 @@ class RowsWriter:
         self._counts.append(len(self._ends) - sum(self._counts))
         self._headers.append(header)
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
-        """Open the file of texts; write the other one when it is closed."""
-        with atomic(self._directory / _TEXTS) as out:
-            yield out
+    def columns(self) -> dict[str, Ids]:
+        """Return the fields of `Rows`."""
         text, first = _identify(np.frombuffer(self._digests, np.uint64).reshape(-1, 2))
         columns = {
             "offsets": self._offsets,
@@ -115,7 +112,16 @@ class RowsWriter:
             "headers": self._headers,
         }
         arrays = {name: np.array(column, np.int64) for name, column in columns.items()}
-        write_arrays(self._directory / _ROWS, text=text, first=first, **arrays)
+        return {"text": text, "first": first, **arrays}
+
+
+@contextmanager
+def open_rows(directory: Path) -> Iterator[RowsWriter]:
+    """Write what `Rows.load` loads."""
+    with atomic(directory / _TEXTS) as out:
+        writer = RowsWriter(out)
+        yield writer
+    write_arrays(directory / _ROWS, **writer.columns())
 
 
 def read_rows(
@@ -132,12 +138,11 @@ def read_rows(
         row_format: one column.
         advance: called with the number of rows read since.
     """
-    writer = RowsWriter(directory)
-    with writer.open() as out:
+    with open_rows(directory) as writer:
         for path in files:
             table = Table(path, row_format)
             for (text,) in table:
-                writer.add(out, text, table.position.bytes)
+                writer.add(text, table.position.bytes)
                 if not table.position.rows % _ADVANCE_ROWS:
                     advance(_ADVANCE_ROWS)
             advance(table.position.rows % _ADVANCE_ROWS)

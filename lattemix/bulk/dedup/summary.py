@@ -4,12 +4,11 @@ import numpy as np
 from pydantic import BaseModel
 
 from lattemix.bulk.dedup.groups import Linkage
-from lattemix.bulk.dedup.options import Resolved
-from lattemix.bulk.dedup.output import DecidedRows
+from lattemix.bulk.dedup.options import Options, Resolved
+from lattemix.bulk.dedup.outcome import Outcome
 from lattemix.bulk.dedup.pairs import Floats, Ids, Pairs
-from lattemix.bulk.dedup.pipeline import Found
 from lattemix.bulk.dedup.rows import Rows
-from lattemix.bulk.dedup.task import Decision, Scorer
+from lattemix.bulk.dedup.task import Scorer
 
 _BORDERLINE = 10  # pairs on each side of the threshold
 _QUOTED = 300  # characters
@@ -48,28 +47,22 @@ class Summary(BaseModel):
     most_similar_others: list[Borderline]
 
 
-def summarize(
-    rows: Rows,
-    found: Found,
-    decided: DecidedRows,
-    decision: Decision,
-    resolved: Resolved,
-    first_input: int,
-) -> Summary:
+def summarize(outcome: Outcome, options: Options, resolved: Resolved, first_input: int) -> Summary:
     """Count what became of rows; those before the first one of the input are not counted."""
+    rows, found, decided = outcome
     keeper, kept = decided.keeper[first_input:], decided.kept[first_input:]
     text = rows.text[first_input:]
     identical = ~kept & (rows.text[keeper] == text)
     rejected = ~found.comparable[text]
     shards, ranges = found.shards, found.ranges
-    threshold = decision.threshold
+    threshold = resolved.threshold
     return Summary(
         candidates_by=resolved.task.candidates,
         rescored_by=resolved.comparison.rescorer,
         threshold=threshold,
         floor=resolved.comparison.floor,
-        keep=decision.keep,
-        linkage=decision.linkage,
+        keep=options.keep,
+        linkage=options.linkage,
         rows=len(text),
         kept=int(kept.sum()),
         identical=int(identical.sum()),
@@ -95,7 +88,8 @@ def _group_sizes(keeper: Ids) -> dict[int, int]:
 
 def _score_counts(scores: Floats) -> dict[str, int]:
     # A float32 may be slightly below the hundredth that it stands for.
-    hundredths, counts = np.unique(np.floor(scores * 100 + 1e-4), return_counts=True)
+    rounded = np.floor(scores * 100 + 1e-4).clip(max=99)  # a score of 1 is counted with 0.99
+    hundredths, counts = np.unique(rounded, return_counts=True)
     return {f"{h / 100:.2f}": int(n) for h, n in zip(hundredths, counts, strict=True)}
 
 

@@ -1,13 +1,8 @@
-"""What `lattemix dedup` computes, and how it decides by the results."""
+"""What `lattemix dedup` computes."""
 
-from typing import Literal, NamedTuple
-
-from lattemix.bulk.dedup.groups import Linkage
 from lattemix.bulk.sources import Record, Source
 from lattemix.settings import Truncate
 from model_store import Metric
-
-Keep = Literal["first", "longest", "shortest"]
 
 
 class Scorer(Record):
@@ -47,11 +42,3 @@ class Comparison(Record):
     against_only: bool  # compare other texts with these only
     floor: float  # smallest score of a candidate pair
     rescorer: Scorer | None = None  # scores candidates again
-
-
-class Decision(NamedTuple):
-    """How to decide which rows are duplicates, and which of them to keep."""
-
-    threshold: float  # smallest score of duplicates
-    keep: str  # "first", "longest", "shortest" or "max:COLUMN"
-    linkage: Linkage
