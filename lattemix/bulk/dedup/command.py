@@ -133,9 +133,8 @@ def _report(summary: "Summary", output: Path, work: Path) -> None:
         )
     if summary.not_rescored:
         lines.append(
-            f"Note: {summary.not_rescored:,} pairs count as different, since "
-            f"{summary.rescored_by and summary.rescored_by.model} rejects a text; the first: "
-            f"{summary.first_not_rescored}"
+            f"Note: {summary.not_rescored:,} pairs count as different: --rescore rejects a text; "
+            f"the first is {summary.first_not_rescored}"
         )
     size = sum(file.stat().st_size for file in work.rglob("*") if file.is_file()) / 1e6
     lines.append(

@@ -12,7 +12,7 @@ from lattemix.bulk.dedup.cells import Index, find_matches
 from lattemix.bulk.dedup.pairs import Ids, Mask, Pairs, join
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Comparison
-from lattemix.bulk.dedup.vectors import Models, VectorModel, Vectors
+from lattemix.bulk.dedup.vectors import Models, Problem, VectorModel, Vectors
 from lattemix.bulk.folder import read_result, write_arrays, write_text
 from lattemix.bulk.sources import Record
 
@@ -36,8 +36,8 @@ class RangeResult(Record):
 
     texts: int  # compared
     candidates: int  # pairs
-    unscored: int  # of them: the rescoring model rejected a text
-    reason: str  # for the first
+    unscored: int  # of them: the second model rejects a text
+    first_problem: Problem | None
 
 
 class Round:
@@ -137,14 +137,17 @@ class CompareWorker:
         this_round = Round(self._directory, part.round)
         candidates, crowded = self._candidates(part, this_round)
         pairs, _ = self._score(self._models.candidates, candidates)
-        pairs, reason = pairs.where(pairs.scores >= self._comparison.floor), ""
+        pairs, problem = pairs.where(pairs.scores >= self._comparison.floor), None
         found = len(pairs)
         if self._rescorer is not None and found:
-            pairs, reason = self._score(self._rescorer, pairs)
+            pairs, problem = self._score(self._rescorer, pairs)
             pairs = pairs.where(~np.isnan(pairs.scores))
         write_arrays(this_round.path(part), **vars(pairs), crowded=crowded)
         result = RangeResult(
-            texts=part.texts, candidates=found, unscored=found - len(pairs), reason=reason
+            texts=part.texts,
+            candidates=found,
+            unscored=found - len(pairs),
+            first_problem=problem,
         )
         write_text(this_round.path(part).with_suffix(".json"), result.model_dump_json())
         return result
@@ -167,14 +170,15 @@ class CompareWorker:
         pairs = join([Pairs(np.minimum(left, right), np.maximum(left, right), unscored)])
         return pairs, np.unique(np.concatenate(crowded))
 
-    def _score(self, model: VectorModel, pairs: Pairs) -> tuple[Pairs, str]:
-        """Return pairs with their exact scores, NaN if the model rejects a text, and why."""
-        scores, reason = np.empty(len(pairs), np.float32), ""
+    def _score(self, model: VectorModel, pairs: Pairs) -> tuple[Pairs, Problem | None]:
+        """Return pairs with their exact scores, NaN if the model rejects a text."""
+        scores = np.empty(len(pairs), np.float32)
+        problem: Problem | None = None
         for start in range(0, len(pairs), _PAIRS):
             rows = slice(start, start + _PAIRS)
             ids, positions = np.unique([pairs.left[rows], pairs.right[rows]], return_inverse=True)
             encoded = model.encode(self._rows.texts(ids))
             left, right = positions.reshape(2, -1)
             scores[rows] = model.similarity(encoded.vectors, left, right)
-            reason = reason or next(iter(encoded.reasons.values()), "")
-        return replace(pairs, scores=scores), reason
+            problem = problem or encoded.first_problem(ids)
+        return replace(pairs, scores=scores), problem

@@ -61,8 +61,9 @@ def dedup_files(
         outcome = find_duplicates(work, runner, options, resolved, first_input, numbers)
         if source.files() != files:
             raise LatteMixError(f"{source.source} changed while it was read: remove {work}.")
-        summary = summarize(outcome, options, resolved, first_input)
-        out = OutputFiles(outcome.rows, source.source, files.paths, len(files.sources))
+        names = source.names(files)
+        summary = summarize(outcome, options, resolved, first_input, names)
+        out = OutputFiles(outcome.rows, source, files)
         judge = resolved.comparison.rescorer or resolved.task.candidates
         with _new_directory(output) as directory:
             out.write_kept(directory, outcome.decided.kept)

@@ -62,6 +62,13 @@ class Input:
         references = () if self._against is None else list_sources(self._against)
         return InputFiles(references, list_sources(self.source))
 
+    def names(self, files: InputFiles) -> list[str]:
+        """Return the names of all files, relative to the input's directory."""
+        return [
+            str(path.relative_to(self.source)) if self.source in path.parents else path.name
+            for path in files.paths
+        ]
+
     def numbers(self, files: InputFiles) -> NDArray[np.float64] | None:
         """Return the numbers [R] that decide which rows are kept, if the keep rule names any."""
         if self._with_numbers is None:

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from lattemix.bulk.dedup.inputs import Input, InputFiles
 from lattemix.bulk.dedup.outcome import DecidedRows
 from lattemix.bulk.dedup.pairs import Ids, Mask
 from lattemix.bulk.dedup.rows import Rows
@@ -20,16 +21,10 @@ _BATCH = 4096  # rows whose texts are in memory
 class OutputFiles:
     """The files that rows were read from, and those that results are written to."""
 
-    def __init__(self, rows: Rows, root: Path, files: list[Path], inputs: int) -> None:
-        """Prepare.
-
-        Args:
-            rows: of the files.
-            root: the input, a file or a directory.
-            files: to compare against, then those of the input.
-            inputs: number of files of the input.
-        """
-        self._rows, self._root, self._files, self._inputs = rows, root, files, inputs
+    def __init__(self, rows: Rows, source: Input, files: InputFiles) -> None:
+        self._rows, self._root, self._paths = rows, source.source, files.paths
+        self._names = source.names(files)
+        self._first_input = len(files.references)
 
     def write_kept(self, directory: Path, kept: Mask) -> None:
         """Write the kept rows [R] of each file as they are, to a file of the same type.
@@ -37,8 +32,8 @@ class OutputFiles:
         A single file becomes kept.<type>; the files of a directory keep their names, in kept/.
         """
         starts, headers = self._rows.starts.tolist(), self._rows.headers.tolist()
-        for index in range(len(self._files) - self._inputs, len(self._files)):
-            path, rows = self._files[index], slice(starts[index], starts[index + 1])
+        for index in range(self._first_input, len(self._paths)):
+            path, rows = self._paths[index], slice(starts[index], starts[index + 1])
             target = directory / f"kept{path.suffix}"
             if path != self._root:
                 target = directory / "kept" / path.relative_to(self._root)
@@ -66,12 +61,7 @@ class OutputFiles:
         """Yield the file, the number in it and the text of rows."""
         for row, text in zip(ids.tolist(), self._rows.row_texts(ids), strict=True):
             file, number = self._rows.locate(row)
-            yield self._name(self._files[file]), number, text
-
-    def _name(self, path: Path) -> str:
-        if path == self._root or not path.is_relative_to(self._root):
-            return path.name
-        return str(path.relative_to(self._root))
+            yield self._names[file], number, text
 
 
 def _copy_lines(path: Path, kept: Mask, ends: Ids, header: int, out: BinaryIO) -> None:

@@ -89,6 +89,11 @@ class RowsWriter:
         self._counts, self._headers = array("q"), array("q")
         self._digests = bytearray()
 
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return len(self._ends)
+
     def add(self, text: str, end: int = 0) -> None:
         """Add a row that ends at this byte of its file."""
         content = text.encode(errors="surrogatepass")
@@ -99,7 +104,7 @@ class RowsWriter:
 
     def end_file(self, header: int = 0) -> None:
         """End a file, whose rows begin after `header` bytes."""
-        self._counts.append(len(self._ends) - sum(self._counts))
+        self._counts.append(self.rows - sum(self._counts))
         self._headers.append(header)
 
     def columns(self) -> dict[str, Ids]:
@@ -147,6 +152,8 @@ def read_rows(
                     advance(_ADVANCE_ROWS)
             advance(table.position.rows % _ADVANCE_ROWS)
             writer.end_file(table.header.bytes)
+        if not writer.rows:
+            raise LatteMixError(f"There are no rows in {', '.join(map(str, files))}.")
 
 
 def read_numbers(files: Sequence[Path], row_format: RowFormat) -> NDArray[np.float64]:

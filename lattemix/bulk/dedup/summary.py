@@ -1,5 +1,7 @@
 """The summary of a run."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from pydantic import BaseModel
 
@@ -9,6 +11,7 @@ from lattemix.bulk.dedup.outcome import Outcome
 from lattemix.bulk.dedup.pairs import Floats, Ids, Pairs
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Scorer
+from lattemix.bulk.dedup.vectors import Problem
 
 _BORDERLINE = 10  # pairs on each side of the threshold
 _QUOTED = 300  # characters
@@ -47,8 +50,22 @@ class Summary(BaseModel):
     most_similar_others: list[Borderline]
 
 
-def summarize(outcome: Outcome, options: Options, resolved: Resolved, first_input: int) -> Summary:
-    """Count what became of rows; those before the first one of the input are not counted."""
+def summarize(
+    outcome: Outcome,
+    options: Options,
+    resolved: Resolved,
+    first_input: int,
+    names: Sequence[str],
+) -> Summary:
+    """Count what became of rows.
+
+    Args:
+        outcome: of the run.
+        options: of the run.
+        resolved: what follows from the options.
+        first_input: number of rows to compare against, which are not counted.
+        names: of all files.
+    """
     rows, found, decided = outcome
     keeper, kept = decided.keeper[first_input:], decided.kept[first_input:]
     text = rows.text[first_input:]
@@ -68,16 +85,25 @@ def summarize(outcome: Outcome, options: Options, resolved: Resolved, first_inpu
         identical=int(identical.sum()),
         similar=int((~kept & ~identical).sum()),
         not_compared=int(rejected.sum()),
-        first_not_compared=next((shard.reason for shard in shards if shard.rejected), ""),
+        first_not_compared=_first((shard.first_problem for shard in shards), rows, names),
         truncated=sum(shard.truncated for shard in shards),
         candidates=len(found.pairs),
         not_rescored=sum(part.unscored for part in ranges),
-        first_not_rescored=next((part.reason for part in ranges if part.unscored), ""),
+        first_not_rescored=_first((part.first_problem for part in ranges), rows, names),
         group_sizes=_group_sizes(decided.keeper),
         scores=_score_counts(found.pairs.scores),
         least_similar_duplicates=_borderline(rows, found.pairs, threshold, above=True),
         most_similar_others=_borderline(rows, found.pairs, threshold, above=False),
     )
+
+
+def _first(problems: Iterable[Problem | None], rows: Rows, names: Sequence[str]) -> str:
+    """Describe the first problem, if there is any."""
+    problem = min(filter(None, problems), key=lambda problem: problem.text, default=None)
+    if problem is None:
+        return ""
+    file, row = rows.locate(int(rows.first[problem.text]))
+    return f"{names[file]}, row {row:,}: {problem.reason}"
 
 
 def _group_sizes(keeper: Ids) -> dict[int, int]:

@@ -34,6 +34,11 @@ class Encoded(NamedTuple):
     reasons: dict[int, str]  # why texts were rejected, by position
     truncated: int  # texts
 
+    def first_problem(self, ids: Ids) -> "Problem | None":
+        """Return the first problem, given the ids of the texts."""
+        first = min(self.reasons, default=None)
+        return None if first is None else Problem(text=ids[first], reason=self.reasons[first])
+
 
 class VectorModel:
     """A model that gives unit vectors whose dot products are a metric."""
@@ -115,6 +120,13 @@ def _batches(texts: list[str]) -> Iterator[slice]:
         yield slice(start, len(texts))
 
 
+class Problem(Record):
+    """A text that a model rejects, and why."""
+
+    text: int
+    reason: str
+
+
 class Shard(Record):
     """Consecutive texts."""
 
@@ -127,10 +139,8 @@ class ShardResult(Record):
     """What became of a shard's texts."""
 
     texts: int
-    rejected: int
-    first_rejected: int | None  # id
-    reason: str
     truncated: int
+    first_problem: Problem | None
 
 
 def shards(texts: int) -> list[Shard]:
@@ -181,13 +191,10 @@ class VectorsWorker:
         records["vector"], records["nearest"] = projected, nearest
         with atomic(path) as file:
             np.save(file, records)
-        first = min(encoded.reasons, default=None)
         result = ShardResult(
             texts=shard.stop - shard.start,
-            rejected=len(encoded.reasons),
-            first_rejected=None if first is None else shard.start + first,
-            reason="" if first is None else encoded.reasons[first],
             truncated=encoded.truncated,
+            first_problem=encoded.first_problem(np.arange(shard.start, shard.stop)),
         )
         write_text(path.with_suffix(".json"), result.model_dump_json())
         return result
