@@ -215,7 +215,7 @@ def score(
     """Score or embed larger-than-memory files. Run it again to resume an interrupted run."""
     requested = parse_metrics(metrics)
     settings = read_settings(ModelSettings, model=model, store=store, truncate=truncate)
-    from lattemix.bulk.runners import start_runner
+    from lattemix.bulk.runners import runner_of
     from lattemix.bulk.score import score as score_files
 
     tally = score_files(
@@ -226,7 +226,7 @@ def score(
         requested,
         parts,
         shard_rows,
-        lambda: start_runner(engine, settings, workers),
+        runner_of(engine, settings, workers),
     )
     _report(f"{output} is complete: {tally.rows:,} rows.")
     if tally.truncated:

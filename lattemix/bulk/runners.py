@@ -62,8 +62,8 @@ class RayRunner:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         gpus = int(resources.get("GPU", 0))
         provider = settings.provider
-        if provider in ("cuda", "tensorrt") and not gpus:
-            raise LatteMixError(f"LATTEMIX_PROVIDER={provider}: the Ray cluster has no GPU.")
+        if provider == "cuda" and not gpus:
+            raise LatteMixError("LATTEMIX_PROVIDER=cuda: the Ray cluster has no GPU.")
         self.device: Device = "cpu" if provider == "cpu" or not gpus else "cuda"
         changes: dict[str, Any] = {"threads": 1}  # a worker has one core
         if provider == "auto":
@@ -96,15 +96,15 @@ class RayRunner:
             yield results.model_validate_json(row["result"])
 
 
-def start_runner(
+def runner_of(
     engine: Literal["local", "ray"], settings: ModelSettings, workers: int | None
-) -> Runner:
-    """Return the runner of an engine."""
+) -> Callable[[], Runner]:
+    """Return a function that starts the runner of an engine."""
     if engine == "ray":
-        return RayRunner(settings, workers)
+        return lambda: RayRunner(settings, workers)
     if workers is not None:
         raise LatteMixError("--workers is for --engine ray; --engine local uses all cores.")
-    return LocalRunner(settings)
+    return lambda: LocalRunner(settings)
 
 
 class _RayWorker(Generic[Part, Result]):

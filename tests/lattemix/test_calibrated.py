@@ -12,7 +12,8 @@ from fastapi.testclient import TestClient
 from app.server import create_app
 from app.settings import Settings
 from lattemix import LatteMixError, Model, Rejection, load
-from lattemix.bulk.score import LocalRunner, score
+from lattemix.bulk.runners import LocalRunner
+from lattemix.bulk.score import score
 from lattemix.calibrated import CalibrationError, calibrated, score_threshold
 from lattemix.labelled.calibrate import publish
 from lattemix.settings import ModelSettings

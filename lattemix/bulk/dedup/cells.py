@@ -167,7 +167,17 @@ class Matches(NamedTuple):
     open: Ids  # texts with more matches than these
 
 
-def find_matches(vectors: Callable[[Ids], Bytes], index: Index, cell: int, floor: float) -> Matches:
+# Which texts are compared: of ids [V, 1] and [1, M], returns a mask [V, M].
+Comparable = Callable[[Ids, Ids], Mask]
+
+
+def find_matches(
+    vectors: Callable[[Ids], Bytes],
+    index: Index,
+    cell: int,
+    floor: float,
+    comparable: Comparable = np.not_equal,
+) -> Matches:
     """Return the matches of a cell's members, with a score of about `floor` or more."""
     members = index.members(cell)
     table = vectors(members)
@@ -181,7 +191,7 @@ def find_matches(vectors: Callable[[Ids], Bytes], index: Index, cell: int, floor
             scores *= scale
             scores *= inverse_norms(rows)[:, None]
             found = scores >= floor
-            found &= texts[:, None] != members
+            found &= comparable(texts[:, None], members[None])  # others do not count as crowding
             full = found.sum(axis=1) > limit
             found[full] = _best(np.where(found[full], scores[full], -np.inf), limit)
             crowded.append(texts[full])

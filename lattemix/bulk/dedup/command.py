@@ -92,7 +92,7 @@ def dedup(
     from lattemix.bulk.dedup.files import dedup_files, work_path
     from lattemix.bulk.dedup.inputs import Input
     from lattemix.bulk.dedup.options import Options
-    from lattemix.bulk.runners import start_runner
+    from lattemix.bulk.runners import runner_of
 
     if plot:
         from lattemix.bulk.dedup.plots import draw  # better missing before the work than after
@@ -114,7 +114,7 @@ def dedup(
         output,
         work,
         options,
-        lambda: start_runner(engine, settings, workers),
+        runner_of(engine, settings, workers),
     )
     if plot:
         draw(summary, output / "plot.png")

@@ -157,18 +157,23 @@ class CompareWorker:
         if self._index is None or self._index[0] != part.round:
             self._index = (part.round, this_round.index(self._vectors))
         matches = [
-            find_matches(self._vectors, self._index[1], cell, self._comparison.floor)
+            find_matches(
+                self._vectors, self._index[1], cell, self._comparison.floor, self._comparable
+            )
             for cell in range(part.start, part.stop)
         ]
         lefts, rights, crowded = zip(*matches, strict=True)
         left, right = np.concatenate(lefts), np.concatenate(rights)
-        references, against_only = self._comparison.references, self._comparison.against_only
-        known = np.stack([left, right]) < references
-        chosen = known[0] ^ known[1] if against_only else ~(known[0] & known[1])
-        left, right = left[chosen], right[chosen]
         unscored = np.zeros(len(left), np.float32)
         pairs = join([Pairs(np.minimum(left, right), np.maximum(left, right), unscored)])
         return pairs, np.unique(np.concatenate(crowded))
+
+    def _comparable(self, left: Ids, right: Ids) -> Mask:
+        references = self._comparison.references
+        mask: Mask = (left != right) & ((left >= references) | (right >= references))
+        if self._comparison.against_only:
+            mask &= (left < references) | (right < references)
+        return mask
 
     def _score(self, model: VectorModel, pairs: Pairs) -> tuple[Pairs, Problem | None]:
         """Return pairs with their exact scores, NaN if the model rejects a text."""

@@ -48,6 +48,8 @@ def dedup_files(
     output, work = output.absolute(), work.absolute()
     for directory in (output, work):
         source.check_outside(directory)
+    if work == output:
+        raise LatteMixError(f"{output} cannot be both the output and the work directory.")
     check_new(output)
     files = source.files()
     if options.against_only and not files.references:
@@ -117,6 +119,7 @@ def _table_type(files: InputFiles) -> str:
 def _new_directory(path: Path) -> Iterator[Path]:
     """Make a directory that gets its name when it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(part, ignore_errors=True)  # of a killed process with the same id: a container's
     part.mkdir()
     try:
         yield part

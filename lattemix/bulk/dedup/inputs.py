@@ -77,5 +77,7 @@ class Input:
 
     def check_outside(self, directory: Path) -> None:
         """Raise `LatteMixError` if results would become part of the input."""
-        if self.source.is_dir() and directory.is_relative_to(self.source):
-            raise LatteMixError(f"{directory} is inside the input {self.source}: choose another.")
+        for root in (self.source, self._against):
+            inside = root is not None and directory.resolve().is_relative_to(root.resolve())
+            if inside:
+                raise LatteMixError(f"{directory} is inside the input {root}: choose another.")

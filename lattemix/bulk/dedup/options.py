@@ -72,6 +72,8 @@ def resolve_options(
     if floor is None:
         default = _THRESHOLDS.get((finder.name, finder.scorer.metric), threshold)
         floor = _RESCORING_FLOOR if rescoring else min(threshold, default) - _MARGIN
+    if not floor <= 1:
+        raise LatteMixError(f"floor is {floor:g}: scores are at most 1.")
     if not rescoring and threshold < floor:
         raise LatteMixError(
             f"threshold is {threshold:g}, below floor {floor:g}, the smallest score of a pair."

@@ -85,7 +85,9 @@ def summarize(
         identical=int(identical.sum()),
         similar=int((~kept & ~identical).sum()),
         not_compared=int(rejected.sum()),
-        first_not_compared=_first((shard.first_problem for shard in shards), rows, names),
+        first_not_compared=(
+            _first((shard.first_problem for shard in shards), rows, names) if rejected.any() else ""
+        ),
         truncated=sum(shard.truncated for shard in shards),
         candidates=len(found.pairs),
         not_rescored=sum(part.unscored for part in ranges),

@@ -216,6 +216,8 @@ class Vectors:
     def __call__(self, ids: Ids) -> Bytes:
         """Return the vectors of texts [N, D]."""
         out = np.empty((len(ids), *self._parts[0]["vector"].shape[1:]), np.int8)
+        if not len(ids):  # a cell whose texts were dropped in an earlier round
+            return out
         order = np.argsort(ids, kind="stable")
         shard = ids[order] // _SHARD
         numbers, starts = np.unique(shard, return_index=True)
