@@ -26,8 +26,9 @@ _SAMPLE = 65_536  # vectors that the projection and the centroids are computed f
 _ITERATIONS = 8
 _BLOCK_PRODUCTS = 4_000_000  # computed at once: 16 MB
 # Most matches of a vector in its own cell, and in each other cell that it visits. A vector with
-# more is `open`: it is compared again when most of its matches have been dropped.
+# more is crowded: it is compared again when most of its matches have been dropped.
 _OWN_MATCHES, _OTHER_MATCHES = 16, 4
+ERROR = 0.005  # by which a projected score may be too low; we saw 0.0031 in 6,000 pairs
 
 
 class Space(NamedTuple):
@@ -164,7 +165,8 @@ class Matches(NamedTuple):
 
     left: Ids  # [P]
     right: Ids  # [P], none equal to its left
-    open: Ids  # texts with more matches than these
+    crowded: Ids  # texts with more matches than these [X]
+    cutoffs: Floats  # largest possible score of the others [X]
 
 
 # Which texts are compared: of ids [V, 1] and [1, M], returns a mask [V, M].
@@ -178,11 +180,11 @@ def find_matches(
     floor: float,
     comparable: Comparable = np.not_equal,
 ) -> Matches:
-    """Return the matches of a cell's members, with a score of about `floor` or more."""
+    """Return the matches of a cell's members: all with a score of `floor` or more, and others."""
     members = index.members(cell)
     table = vectors(members)
     scale, columns = inverse_norms(table), table.astype(np.float32).T
-    left, right, crowded = [], [], []
+    left, right, crowded, cutoffs = [], [], [], []
     for visitors, limit in zip(index.visitors(cell), (_OWN_MATCHES, _OTHER_MATCHES), strict=True):
         for block in _blocks(len(visitors), len(members)):
             texts = visitors[block]
@@ -190,31 +192,38 @@ def find_matches(
             scores = rows.astype(np.float32) @ columns  # [V, M], exact
             scores *= scale
             scores *= inverse_norms(rows)[:, None]
-            found = scores >= floor
+            found = scores >= floor - ERROR
             found &= comparable(texts[:, None], members[None])  # others do not count as crowding
             full = found.sum(axis=1) > limit
-            found[full] = _best(np.where(found[full], scores[full], -np.inf), limit)
+            found[full], lowest = _best(np.where(found[full], scores[full], -np.inf), limit)
             crowded.append(texts[full])
+            cutoffs.append(lowest + np.float32(ERROR))
             i, j = np.nonzero(found)
             left.append(texts[i])
             right.append(members[j])
-    matches = Matches(*(np.concatenate([*ids, members[:0]]) for ids in (left, right, crowded)))
+    matches = Matches(
+        left=np.concatenate([*left, members[:0]]),
+        right=np.concatenate([*right, members[:0]]),
+        crowded=np.concatenate([*crowded, members[:0]]),
+        cutoffs=np.concatenate([*cutoffs, scale[:0]]),
+    )
     twice = _found_elsewhere(matches, index, cell)
-    return Matches(matches.left[~twice], matches.right[~twice], matches.open)
+    return matches._replace(left=matches.left[~twice], right=matches.right[~twice])
 
 
-def _best(scores: Floats, limit: int) -> Mask:
-    """Mark the highest scores of each row."""
+def _best(scores: Floats, limit: int) -> tuple[Mask, Floats]:
+    """Mark the highest scores of each row, and return the lowest of these."""
     marked = np.zeros(scores.shape, bool)
-    if len(scores):
-        best = np.argpartition(-scores, limit - 1, axis=1)[:, :limit]
-        np.put_along_axis(marked, best, True, axis=1)
-    return marked
+    if not len(scores):
+        return marked, scores[:, :1].ravel()
+    best = np.argpartition(-scores, limit - 1, axis=1)[:, :limit]
+    np.put_along_axis(marked, best, True, axis=1)
+    return marked, np.take_along_axis(scores, best, 1).min(axis=1)
 
 
 def _found_elsewhere(matches: Matches, index: Index, cell: int) -> Mask:
     """Mark pairs of texts that visit each other's cells, except in one of the two."""
-    left, right, _ = matches
+    left, right = matches.left, matches.right
     home = index.nearest[left, 0]
     mutual = index.visiting[right] & (index.nearest[right] == home[:, None]).any(axis=1)
     elsewhere: Mask = mutual & (home < cell)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lattemix.bulk.dedup.cells import Index, find_matches
-from lattemix.bulk.dedup.pairs import Ids, Mask, Pairs, join
+from lattemix.bulk.dedup.pairs import Floats, Ids, Mask, Pairs, join
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Comparison
 from lattemix.bulk.dedup.vectors import Models, Problem, VectorModel, Vectors
@@ -95,14 +95,14 @@ class Round:
         """Path of a range's pairs."""
         return self.directory / f"pairs-{part.number:05}.npz"
 
-    def pairs(self, parts: list[CellRange], texts: int) -> tuple[Pairs, Mask]:
-        """Return the pairs of all ranges, and which texts have more than these."""
-        found, crowded = [], np.zeros(texts, bool)
+    def pairs(self, parts: list[CellRange], texts: int) -> tuple[Pairs, Floats]:
+        """Return the pairs of all ranges, and the largest possible score of each text's others."""
+        found, cutoffs = [], np.full(texts, -np.inf, np.float32)
         for part in parts:
             with np.load(self.path(part)) as arrays:
                 found.append(Pairs(arrays["left"], arrays["right"], arrays["scores"]))
-                crowded[arrays["crowded"]] = True
-        return join(found), crowded
+                np.maximum.at(cutoffs, arrays["crowded"], arrays["cutoffs"])
+        return join(found), cutoffs
 
 
 class CompareWorker:
@@ -135,25 +135,26 @@ class CompareWorker:
     def __call__(self, part: CellRange) -> RangeResult:
         """Write the pairs of a range of cells."""
         this_round = Round(self._directory, part.round)
-        candidates, crowded = self._candidates(part, this_round)
+        candidates, crowded, cutoffs = self._candidates(part, this_round)
         pairs, _ = self._score(self._models.candidates, candidates)
         pairs, problem = pairs.where(pairs.scores >= self._comparison.floor), None
         found = len(pairs)
         if self._rescorer is not None and found:
             pairs, problem = self._score(self._rescorer, pairs)
             pairs = pairs.where(~np.isnan(pairs.scores))
-        write_arrays(this_round.path(part), **vars(pairs), crowded=crowded)
+        path = this_round.path(part)
+        write_arrays(path, **vars(pairs), crowded=crowded, cutoffs=cutoffs)
         result = RangeResult(
             texts=part.texts,
             candidates=found,
             unscored=found - len(pairs),
             first_problem=problem,
         )
-        write_text(this_round.path(part).with_suffix(".json"), result.model_dump_json())
+        write_text(path.with_suffix(".json"), result.model_dump_json())
         return result
 
-    def _candidates(self, part: CellRange, this_round: Round) -> tuple[Pairs, Ids]:
-        """Return pairs without scores, and the texts that have more matches than these."""
+    def _candidates(self, part: CellRange, this_round: Round) -> tuple[Pairs, Ids, Floats]:
+        """Return pairs without scores, the crowded texts, and the cutoffs of these."""
         if self._index is None or self._index[0] != part.round:
             self._index = (part.round, this_round.index(self._vectors))
         matches = [
@@ -162,11 +163,10 @@ class CompareWorker:
             )
             for cell in range(part.start, part.stop)
         ]
-        lefts, rights, crowded = zip(*matches, strict=True)
-        left, right = np.concatenate(lefts), np.concatenate(rights)
+        left, right, crowded, cutoffs = map(np.concatenate, zip(*matches, strict=True))
         unscored = np.zeros(len(left), np.float32)
         pairs = join([Pairs(np.minimum(left, right), np.maximum(left, right), unscored)])
-        return pairs, np.unique(np.concatenate(crowded))
+        return pairs, crowded, cutoffs
 
     def _comparable(self, left: Ids, right: Ids) -> Mask:
         references = self._comparison.references

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from lattemix.bulk.dedup.cells import NO_CELL
 from lattemix.bulk.dedup.compare import CompareWorker, RangeResult, Round
 from lattemix.bulk.dedup.groups import Groups, Linkage, resolve
-from lattemix.bulk.dedup.pairs import Ids, Mask, Pairs
+from lattemix.bulk.dedup.pairs import Floats, Ids, Mask, Pairs
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Comparison
 from lattemix.bulk.dedup.vectors import (
@@ -96,18 +96,34 @@ class Pipeline:
         self._ranges: list[RangeResult] = []
 
     def run(self, order: Ids, threshold: float, linkage: Linkage) -> Found:
-        """Group texts, given their ids in the order in which to keep them."""
+        """Group texts.
+
+        Args:
+            order: ids of texts, those to keep first.
+            threshold: smallest score of duplicates.
+            linkage: what the texts of a group have in common.
+        """
         texts = len(self._rows.first)
         write_space(self._directory, self._rows, self._models)
         results = self._encode(texts)
         vectors = Vectors(self._directory, texts)
         comparable: Mask = vectors.nearest[:, 0] != NO_CELL
 
-        def compare(active: Mask, visiting: Mask) -> tuple[Pairs, Mask]:
-            return self._compare(vectors, active & comparable, visiting & comparable)
+        first = self._comparison
+        # Candidates that a crowded text lacks matter from this score on. By the scores of a second
+        # model that is unknown.
+        least = threshold if first.rescorer is None else (1 + first.floor) / 2
+        later = first.model_copy(update={"floor": least})
+
+        def compare(
+            active: Mask, visiting: Mask, comparison: Comparison = later
+        ) -> tuple[Pairs, Mask]:
+            masks = active & comparable, visiting & comparable
+            pairs, cutoffs = self._compare(vectors, comparison, *masks)
+            return pairs, cutoffs >= least
 
         everything = np.ones(texts, bool)
-        pairs, crowded = compare(everything, everything)
+        pairs, crowded = compare(everything, everything, first)
         pairs, groups = resolve(pairs, crowded, threshold, order, linkage, compare)
         return Found(pairs, groups, comparable, results, self._ranges)
 
@@ -122,11 +138,13 @@ class Pipeline:
         results = [shard_result(self._directory, shard) for shard in planned]
         return [result for result in results if result is not None]
 
-    def _compare(self, vectors: Vectors, active: Mask, visiting: Mask) -> tuple[Pairs, Mask]:
-        this_round = Round.make(self._directory, self._comparison, active, visiting)
+    def _compare(
+        self, vectors: Vectors, comparison: Comparison, active: Mask, visiting: Mask
+    ) -> tuple[Pairs, Floats]:
+        this_round = Round.make(self._directory, comparison, active, visiting)
         planned = this_round.ranges(this_round.index(vectors))
         pending = [part for part in planned if this_round.result(part) is None]
-        load = partial(CompareWorker, self._directory, self._comparison, self._models)
+        load = partial(CompareWorker, self._directory, comparison, self._models)
         total = sum(part.texts for part in planned)
         done = total - sum(part.texts for part in pending)
         with self._progress("Comparing", total, done) as bar:

@@ -52,7 +52,7 @@ class Indexed:
             found = find_matches(self.vectors, index or self.index, cell, floor)
             ends = np.sort(np.stack([found.left, found.right]), axis=0).T
             pairs += {(a, b) for a, b in ends.tolist()}
-            crowded.update(found.open.tolist())
+            crowded.update(found.crowded.tolist())
         return pairs, crowded
 
     def vectors(self, ids: Ids) -> Bytes:
@@ -102,7 +102,7 @@ def test_compares_few_vectors_in_a_single_cell() -> None:
     assert not crowded
 
 
-def test_crowded_texts_are_open_and_have_their_best_matches() -> None:
+def test_crowded_texts_are_reported_and_have_their_best_matches() -> None:
     dense = Indexed(clustered(4, 30))
     limit = cells._OWN_MATCHES
     found, crowded = dense.matches(0.5)
@@ -255,7 +255,7 @@ def test_an_empty_cell_has_no_matches(clusters: Indexed) -> None:
     index = Index(clusters.nearest, home != cell, clusters.everything & (home != cell))
     assert len(index.members(cell)) == 0
     found = find_matches(clusters.vectors, index, cell, 0.85)
-    assert len(found.left) == len(found.right) == len(found.open) == 0
+    assert len(found.left) == len(found.right) == len(found.crowded) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 65_536, 65_537, 1_000_000])

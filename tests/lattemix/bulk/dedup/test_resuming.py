@@ -330,7 +330,7 @@ def test_another_floor_or_second_model_compares_again_with_the_same_vectors(
     again = [*calls.compare]
     calls.clear()
     run(source, tmp_path / "fresh", **(first | options))
-    assert calls.compare == again
+    assert {*again} <= {*calls.compare}, "rounds of the same floor are not computed again"
     assert files_below(tmp_path / "again") == files_below(tmp_path / "fresh")
     calls.clear()
     run(source, tmp_path / "third", work=tmp_path / "first.work", **first)
