@@ -58,7 +58,7 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
         options.add_session_config_entry("session.force_spinning_stop", "1")  # between runs
         options.log_severity_level = 3
-        providers = _providers(provider, device_id)
+        providers = execution_providers(provider, device_id)
         _check_external_data(artifact)
         # On a CPU, addition and layer norm are several times faster than the fused operator.
         on_cpu = providers == [_EXECUTION_PROVIDERS["cpu"]]
@@ -99,8 +99,12 @@ class Session:
         return mixture  # type: ignore[no-any-return]
 
 
-def _providers(provider: Provider, device_id: int) -> list[Any]:
-    """ONNX Runtime's preference list: the device, then the CPU for operators it lacks."""
+def execution_providers(provider: Provider, device_id: int) -> list[Any]:
+    """Return ONNX Runtime's preference list: the device, then the CPU for operators it lacks.
+
+    Raises:
+        ProviderError: this ONNX Runtime was built without the provider.
+    """
     if provider != "cpu":
         ort.preload_dlls()  # CUDA and cuDNN from their wheels; none in a build for the CPU
     available = ort.get_available_providers()
