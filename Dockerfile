@@ -87,17 +87,24 @@ CMD ["--help"]
 FROM runtime AS serve
 ENV LATTEMIX_HOST=0.0.0.0 LATTEMIX_PORT=8000 LATTEMIX_STORE=/models
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --start-interval=1s --retries=3 CMD \
+# The start period is for large models on slow volumes, and for CUDA's libraries (2 GB).
+HEALTHCHECK --interval=10s --timeout=3s --start-period=300s --start-interval=1s --retries=3 CMD \
     ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"LATTEMIX_PORT\"]}/ready', timeout=2)"]
 ENTRYPOINT ["tini", "--", "lattemix"]
 CMD ["serve"]
 
 FROM serve AS gpu
-ENV LATTEMIX_PROVIDER=cuda
+# The NVIDIA container runtime reads NVIDIA_*; `utility` is nvidia-smi. CUDA keeps the kernels that
+# it compiles in CUDA_CACHE_PATH: mount a volume there to keep them with the root file system read-only.
+ENV LATTEMIX_PROVIDER=cuda \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    CUDA_CACHE_PATH=/cache
 COPY --from=packages-gpu /opt/lattemix /opt/lattemix
 COPY --from=model-gpu /models /models
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
-    pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl
+    pip --python /opt/lattemix/bin/python install --no-index --no-deps --no-cache-dir /dist/*.whl \
+    && install --directory --owner 10001 --group 10001 /cache
 USER 10001
 
 FROM serve AS cpu

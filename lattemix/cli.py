@@ -248,16 +248,37 @@ def measure(
     """Measure the model's throughput on this machine."""
     settings = read_settings(ModelSettings, model=model, store=store, provider=provider)
     from lattemix.encoder import Encoder
-    from lattemix.speed import measure_speed
+    from lattemix.speed import full_rows, lengths, measure_speed
 
     encoder = Encoder.load(settings)
     title = f"{encoder.manifest.reference} on {encoder.provider}"
     typer.echo(f"{title}: batches of {encoder.token_budget} tokens, {encoder.parallel} at once")
     typer.echo("tokens/sentence  sentences/s  tokens/s  ms/batch")
-    for speed in measure_speed(encoder, seconds):
+    for length in lengths(encoder):
+        speed = measure_speed(encoder, length, full_rows(encoder, length), seconds)
         milliseconds = speed.batch_seconds * 1000
         rates = f"{speed.sentences:11,.0f}  {speed.tokens:8,.0f}"
         typer.echo(f"{speed.length:15}  {rates}  {milliseconds:8.1f}")
+
+
+@cli.command("gpu-check")
+def gpu_check(
+    model: ModelOption = None,
+    store: StoreOption = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Duration per batch size.")] = 0.5,
+) -> None:
+    """Check a model on this machine's GPU and print a report in Markdown.
+
+    Checks that every operator runs on CUDA and that results agree with fp32 on the CPU, and
+    measures the throughput. Exits with 1 if there is no GPU or a check fails.
+    """
+    settings = read_settings(ModelSettings, model=model, store=store)
+    from lattemix.gpu_check import check_gpu
+
+    report = check_gpu(settings, seconds)
+    typer.echo(report.markdown())
+    if not report.passed:
+        raise typer.Exit(1)
 
 
 @cli.command()

@@ -71,7 +71,7 @@ def load(
     Args:
         model: `name` or `name:precision`; else `LATTEMIX_MODEL`, or `default`.
         store: directory of the assembled models; else `LATTEMIX_STORE`.
-        provider: `auto`, `cpu`, `cuda` or `tensorrt`; else `LATTEMIX_PROVIDER`.
+        provider: `auto`, `cpu` or `cuda`; else `LATTEMIX_PROVIDER`.
         threads: intra-op threads per batch (CPU); else `LATTEMIX_THREADS`.
         device_id: GPU index; else `LATTEMIX_DEVICE_ID`.
 

@@ -9,14 +9,14 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from lattemix import cuda
 from lattemix.settings import Provider
 from model_store import Artifact, ArtifactError, LatteMixError
 from model_store.choice import Device
 
 _EXECUTION_PROVIDERS = {
     "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": cuda.PROVIDER,
 }
 
 # Key of a tensor stored in another file. Our own graphs do not contain the word, so searching the
@@ -29,7 +29,10 @@ class ProviderError(LatteMixError):
 
 
 class Session:
-    """Runs the graph: `input_ids`, `attention_mask` [B, S], `pool` [B, G, S] -> [B, G, L, C]."""
+    """Runs the graph: `input_ids`, `attention_mask` [B, S], `pool` [B, G, S] -> [B, G, L, C].
+
+    Texts must be padded on the right: graphs in fp16 read only their lengths from the mask.
+    """
 
     def __init__(
         self,
@@ -55,19 +58,28 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
         options.add_session_config_entry("session.force_spinning_stop", "1")  # between runs
         options.log_severity_level = 3
-        providers = _providers(provider, device_id)
+        providers = execution_providers(provider, device_id)
         _check_external_data(artifact)
         # On a CPU, addition and layer norm are several times faster than the fused operator.
         on_cpu = providers == [_EXECUTION_PROVIDERS["cpu"]]
         disabled = ["SkipLayerNormFusion"] if on_cpu else None
         try:
             self._session = ort.InferenceSession(
-                artifact.model, options, providers=providers, disabled_optimizers=disabled
+                artifact.model,
+                options,
+                providers=providers,
+                disabled_optimizers=disabled,
+                enable_fallback=provider == "auto",
             )
         except Exception as error:  # ONNX Runtime's errors share no public base
+            if provider == "cuda" and "CUDA failure" in str(error):
+                raise ProviderError(_cuda_failure(" ".join(str(error).split()))) from error
             raise ArtifactError(f"ONNX Runtime cannot load {artifact.model}: {error}.") from error
         self.provider = _provider_in_use(self._session, provider)
         _check_signature(self._session, artifact)
+        self._bound: cuda.BoundSession | None = None
+        if self.provider == "cuda":
+            self._bound = cuda.BoundSession(self._session, cuda.pinned_memory(device_id))
 
     def run(
         self,
@@ -76,19 +88,28 @@ class Session:
         pool: NDArray[np.float32],
     ) -> NDArray[np.float32]:
         """Return the mixtures of one padded batch."""
-        feeds = {"input_ids": input_ids, "attention_mask": attention_mask, "pool": pool}
+        feeds: dict[str, NDArray[Any]] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "pool": pool,
+        }
+        if self._bound is not None:
+            return self._bound.run(feeds)
         (mixture,) = self._session.run(["mixture"], feeds)
         return mixture  # type: ignore[no-any-return]
 
 
-def _providers(provider: Provider, device_id: int) -> list[Any]:
-    """ONNX Runtime's preference list: the device, then the CPU for operators it lacks."""
+def execution_providers(provider: Provider, device_id: int) -> list[Any]:
+    """Return ONNX Runtime's preference list: the device, then the CPU for operators it lacks.
+
+    Raises:
+        ProviderError: this ONNX Runtime was built without the provider.
+    """
+    if provider != "cpu":
+        ort.preload_dlls()  # CUDA and cuDNN from their wheels; none in a build for the CPU
     available = ort.get_available_providers()
-    has_cuda = _EXECUTION_PROVIDERS["cuda"] in available
-    if has_cuda and provider != "cpu" and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()  # CUDA and cuDNN from their wheels
     if provider == "auto":
-        provider = "cuda" if has_cuda else "cpu"
+        provider = likely_device(provider)
     name = _EXECUTION_PROVIDERS[provider]
     if name not in available:
         raise ProviderError(
@@ -96,18 +117,14 @@ def _providers(provider: Provider, device_id: int) -> list[Any]:
             f"{', '.join(available)}: install lattemix[gpu] instead of lattemix[cpu], or set "
             "LATTEMIX_PROVIDER=cpu."
         )
-    if provider == "cpu":
-        return [name]
-    # TensorRT lacks our fused operators and leaves them to CUDA.
-    on_gpu = dict.fromkeys([name, _EXECUTION_PROVIDERS["cuda"]])
-    return [*((name, {"device_id": device_id}) for name in on_gpu), _EXECUTION_PROVIDERS["cpu"]]
+    return [name] if provider == "cpu" else [cuda.options(device_id), _EXECUTION_PROVIDERS["cpu"]]
 
 
 def likely_device(provider: Provider) -> Device:
     """Device that a model will run on, if it can be started there."""
     if provider == "auto":
-        return "cuda" if _EXECUTION_PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
-    return "cpu" if provider == "cpu" else "cuda"
+        return "cuda" if cuda.PROVIDER in ort.get_available_providers() else "cpu"
+    return provider
 
 
 def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -125,11 +142,15 @@ def _provider_in_use(session: ort.InferenceSession, requested: Provider) -> str:
     name = session.get_providers()[0]
     used = next(key for key, value in _EXECUTION_PROVIDERS.items() if value == name)
     if requested not in ("auto", used):
-        raise ProviderError(
-            f"Provider {requested!r} was requested, but ONNX Runtime could not start it and fell "
-            f"back to {used!r}: check the GPU driver, or set LATTEMIX_PROVIDER=auto."
-        )
+        raise ProviderError(_cuda_failure(f"it fell back to {used!r}"))
     return used
+
+
+def _cuda_failure(reason: str) -> str:
+    return (
+        f"Provider 'cuda' was requested, but ONNX Runtime could not start it: {reason}. It needs "
+        f"{cuda.requirements()}. LATTEMIX_PROVIDER=auto falls back to the CPU."
+    )
 
 
 def _check_external_data(artifact: Artifact) -> None:

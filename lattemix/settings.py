@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from model_store import LatteMixError
 from model_store.store import default_root
 
-Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
+Provider = Literal["auto", "cpu", "cuda"]
 # How to handle a text over the model's maximum length: reject it, remove tokens from one side, or
 # split it into windows.
 Truncate = Literal["error", "right", "left", "window"]
@@ -30,7 +30,7 @@ class ModelSettings(BaseSettings):
         default_factory=default_root, description="Directory of the assembled models."
     )
     provider: Provider = Field(
-        "auto", description="Device: `auto`, `cpu`, `cuda` or `tensorrt`; `auto` prefers CUDA."
+        "auto", description="Device: `auto`, `cpu` or `cuda`; `auto` prefers CUDA."
     )
     device_id: int = Field(0, ge=0, description="GPU index.")
     threads: int = Field(

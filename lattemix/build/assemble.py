@@ -14,7 +14,8 @@ from lattemix.build.activations import measure_activations
 from lattemix.build.backbones import Checkpoint, TokenVectors
 from lattemix.build.backbones.words import TABLE
 from lattemix.build.distill import open_origin
-from lattemix.build.graph import Float16Graph, Graph, Int8Graph
+from lattemix.build.float16 import Float16Graph
+from lattemix.build.graph import Graph, Int8Graph
 from lattemix.build.head import Floats, Head
 from lattemix.build.network import build_model, stores_distributions
 from lattemix.build.parity import check_parity

@@ -24,15 +24,35 @@ class Attention:
     matrix: Array  # query, key and value: [H, 3H]
     bias: Array  # [3H]
     heads: int
-    mask: str  # [B, S]
-    position_bias: str | None  # MPNet's, narrow: [1, heads, S, S]
+    mask: str  # [B, S], or each text's length: [B]
+    position_bias: str | None  # MPNet's: [1, heads, S, S]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A layer norm."""
+
+    name: str
+    weight: Array  # [H]
+    bias: Array  # [H]
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The embeddings of a transformer."""
+
+    words: Array  # [V, H]
+    positions: Array  # [P, H]
+    padding_id: int | None  # see `Architecture`
+    norm: Norm
 
 
 class Graph:
     """A graph in float32. Every operator is a method that returns the name of its output.
 
-    Subclasses compute matrix products, between `narrow` and `widen`, in another precision. Norms,
-    residual sums and the head's softmax are always in float32.
+    Subclasses compute in another precision, between `narrow` and `widen`. The head's softmax is
+    always in float32.
     """
 
     precision: Precision = "fp32"
@@ -62,15 +82,15 @@ class Graph:
         return self.op(kind, *inputs, domain=FUSED, **attributes)
 
     def narrow(self, x: str) -> str:
-        """Cast float32 to the type that matrix products take."""
+        """Cast float32 to the type of activations."""
         return x
 
     def widen(self, x: str) -> str:
-        """Cast the result of matrix products to float32."""
+        """Cast activations to float32."""
         return x
 
     def weight(self, name: str, value: Array) -> str:
-        """Store an array in the type that matrix products take."""
+        """Store an array in the type of activations."""
         return self.constant(name, value)
 
     def linear(self, x: str, name: str, matrix: Array, bias: Array) -> str:
@@ -78,9 +98,62 @@ class Graph:
         product = self.op("MatMul", x, self.weight(f"{name}.weight", matrix))
         return self.op("Add", product, self.weight(f"{name}.bias", bias))
 
+    def linear_gelu(self, x: str, name: str, matrix: Array, bias: Array) -> str:
+        """Apply `linear`, then gelu."""
+        return self.fused("Gelu", self.linear(x, name, matrix, bias))
+
+    def linear_norm(
+        self, x: str, skip: str, name: str, matrix: Array, bias: Array, norm: Norm
+    ) -> str:
+        """Apply `linear`, add `skip` [B, S, out] and normalise."""
+        return self.normalise(self.op("Add", self.linear(x, name, matrix, bias), skip), norm)
+
+    def normalise(self, x: str, norm: Norm) -> str:
+        """Apply a layer norm to x: [B, S, H]."""
+        weights = self.norm_weights(norm)
+        return self.op("LayerNormalization", x, *weights, axis=-1, epsilon=norm.epsilon)
+
+    def norm_weights(self, norm: Norm) -> tuple[str, str]:
+        """Store the weight and the bias of a layer norm."""
+        return (
+            self.weight(f"{norm.name}.weight", norm.weight),
+            self.weight(f"{norm.name}.bias", norm.bias),
+        )
+
+    def embed(self, embeddings: Embeddings) -> tuple[str, str]:
+        """Return the embeddings of `input_ids` [B, S, H] and the mask for `attend`."""
+        mask = self.op("Cast", "attention_mask", to=TensorProto.INT32)
+        words = self.look_up("embeddings.word", embeddings.words, "input_ids")
+        rows = self.constant("embeddings.position", embeddings.positions)
+        if embeddings.padding_id is None:
+            # Not a Gather of a Range: ONNX Runtime turns that into an invalid Slice.
+            rows = self.first(rows, "embeddings", axis=0)  # [S, H]
+        else:
+            rows = self.op("Gather", rows, self.position_ids(embeddings.padding_id))  # [B, S, H]
+        return self.normalise(self.op("Add", words, rows), embeddings.norm), mask
+
+    def first(self, x: str, name: str, axis: int) -> str:
+        """Return the first S values of an axis, S being the padded length."""
+        start = self.constant(f"{name}.start", np.array([0]))
+        axes = self.constant(f"{name}.axis", np.array([axis]))
+        length = self.op("Shape", "input_ids", start=1, end=2)  # [1]
+        return self.op("Slice", x, start, length, axes)
+
+    def position_ids(self, padding_id: int) -> str:
+        """Return RoBERTa's position ids [B, S]: non-padding tokens count from the padding id + 1.
+
+        int64.
+        """
+        padding = self.constant("positions.padding", np.int64(padding_id))
+        real = self.op("Not", self.op("Equal", "input_ids", padding))
+        real = self.op("Cast", real, to=TensorProto.INT64)
+        axis = self.constant("positions.axis", np.int64(1))
+        counts = self.op("Mul", self.op("CumSum", real, axis), real)
+        return self.op("Add", counts, padding)
+
     def look_up(self, name: str, table: Array, ids: str) -> str:
-        """Return rows of a table [V, H], in float32."""
-        return self.widen(self.op("Gather", self.weight(name, table), ids))
+        """Return rows of a table [V, H]."""
+        return self.op("Gather", self.weight(name, table), ids)
 
     def look_up_distributions(self, name: str, chunks: Iterable[Array], ids: str) -> str:
         """Return rows [B, S, L*C] of a table of distributions, in float32.
@@ -105,29 +178,6 @@ class Graph:
             *(["", attention.position_bias] if attention.position_bias else []),
             num_heads=attention.heads,
         )
-
-
-class Float16Graph(Graph):
-    """Matrix products in float16, for GPUs."""
-
-    precision: Precision = "fp16"
-
-    def narrow(self, x: str) -> str:
-        """Cast to float16."""
-        return self.op("Cast", x, to=TensorProto.FLOAT16)
-
-    def widen(self, x: str) -> str:
-        """Cast to float32."""
-        return self.op("Cast", x, to=TensorProto.FLOAT)
-
-    def weight(self, name: str, value: Array) -> str:
-        """Store an array in float16."""
-        return self.constant(name, value.astype(np.float16))
-
-    def look_up_distributions(self, name: str, chunks: Iterable[Array], ids: str) -> str:
-        """Return rows of a table stored in float16."""
-        halves = (chunk.astype(np.float16) for chunk in chunks)
-        return self.widen(super().look_up_distributions(name, halves, ids))
 
 
 class RecordingGraph(Graph):

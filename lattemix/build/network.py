@@ -143,9 +143,8 @@ def _distributions(graph: Graph, head: Head, tokens: str) -> str:
         last = index == len(layers) - 1
         # Dividing the logits by the temperature is the same as dividing the last layer's weights.
         scale = np.float32(1 / spec.temperature) if last else np.float32(1)
-        x = graph.linear(graph.narrow(x), f"head.{index}", matrix.T * scale, bias * scale)
-        x = graph.widen(x)
-        x = x if last else graph.op("Relu", x)
+        x = graph.linear(x, f"head.{index}", matrix.T * scale, bias * scale)
+        x = graph.widen(x) if last else graph.op("Relu", x)
     latent = np.array([0, 0, spec.latent_dims, spec.classes])
     latent_shape = graph.constant("head.latent_shape", latent)
     flat = np.array([0, 0, spec.latent_dims * spec.classes])
@@ -156,16 +155,21 @@ def _distributions(graph: Graph, head: Head, tokens: str) -> str:
 
 
 def _normalise(graph: Graph, head: Head, tokens: str) -> str:
-    """`head.normalise` as operators; centring alone is folded into the weights instead."""
+    """`head.normalise` as operators; centring alone is folded into the weights instead.
+
+    In float32: the squares of large values would overflow in float16.
+    """
     how = head.spec.normalisation
     if not how.endswith("equal-norm"):
         return tokens
+    tokens = graph.widen(tokens)
     if how.startswith("centre"):
         tokens = graph.op("Sub", tokens, graph.constant("head.mean", head.tensors["mean"]))
     norm = graph.op("ReduceL2", tokens, axes=[-1], keepdims=1)
     tiny = graph.constant("head.tiny", np.float32(1e-12))
     width = graph.constant("head.width", np.float32(np.sqrt(head.spec.backbone.hidden_size)))
-    return graph.op("Mul", graph.op("Div", tokens, graph.op("Max", norm, tiny)), width)
+    directions = graph.op("Div", tokens, graph.op("Max", norm, tiny))
+    return graph.narrow(graph.op("Mul", directions, width))
 
 
 def to_model(

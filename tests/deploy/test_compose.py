@@ -9,6 +9,7 @@ import yaml
 
 from app.settings import Settings, load_settings
 from tests.deploy.conftest import check
+from tests.deploy.test_images import variables
 
 ROOT = Path(__file__).parents[2]
 Yaml = dict[str, Any]
@@ -87,8 +88,13 @@ def test_long_running_services_have_memory_limits(service: str) -> None:
 
 def test_api_can_serve_the_images_models_and_trained_ones() -> None:
     assert default(SERVICES["api"]["environment"]["LATTEMIX_STORE"]) == "/models"
-    assert SERVICES["api"]["volumes"] == ["store:/store:ro"]
+    assert "store:/store:ro" in SERVICES["api"]["volumes"]
     assert "store:/store" in SERVICES["train"]["volumes"]
+
+
+def test_cudas_cache_is_a_volume() -> None:
+    """The root file system is read-only."""
+    assert f"cuda-cache:{variables('gpu')['CUDA_CACHE_PATH']}" in SERVICES["api"]["volumes"]
 
 
 def test_keys_file_is_set_only_with_lattemix_keys() -> None:

@@ -83,6 +83,19 @@ def test_image_sets_its_provider() -> None:
     assert variables("gpu")["LATTEMIX_PROVIDER"] == "cuda"
 
 
+def test_gpu_image_requests_the_gpu_and_nvidia_smi() -> None:
+    environment = variables("gpu")
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert not any(name.startswith("NVIDIA_") for name in variables("cpu"))
+
+
+def test_cudas_cache_belongs_to_the_images_user() -> None:
+    runs = [rest for name, rest in image("gpu") if name == "RUN"]
+    directory = variables("gpu")["CUDA_CACHE_PATH"]
+    assert any(run.endswith(f"--owner 10001 --group 10001 {directory}") for run in runs)
+
+
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_image_serves_the_model_it_contains(target: str) -> None:
     (copied,) = [rest for name, rest in image(target) if name == "COPY" and "/models" in rest]

@@ -15,6 +15,7 @@ from app.observe.metrics import Metrics
 from app.routes import status
 from app.settings import Settings, load_settings
 from tests.deploy.conftest import check, evaluate, require
+from tests.deploy.test_images import variables
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(ROOT.rglob("*.yaml"))
@@ -101,6 +102,14 @@ def test_patches_fit_the_base_and_mount_their_volumes() -> None:
         assert container["name"] == CONTAINER["name"]
         mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
         assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
+
+
+def test_gpu_pods_have_longer_to_start_and_a_cache_for_kernels() -> None:
+    patch = read("overlays/gpu/deployment.yaml")["spec"]["template"]["spec"]["containers"][0]
+    base = CONTAINER["startupProbe"]
+    assert patch["startupProbe"]["failureThreshold"] > base["failureThreshold"]
+    (mount,) = patch["volumeMounts"]
+    assert mount["mountPath"] == variables("gpu")["CUDA_CACHE_PATH"]
 
 
 def test_pods_meet_the_restricted_security_standard() -> None:

@@ -64,7 +64,7 @@ def test_rejects_a_silent_fallback_to_the_cpu(
 
     def fall_back(path, options, providers, **others):
         assert providers == [
-            ("CUDAExecutionProvider", {"device_id": 1}),
+            ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 0}),
             "CPUExecutionProvider",
         ]
         return start(path, options, providers=["CPUExecutionProvider"])
@@ -72,5 +72,24 @@ def test_rejects_a_silent_fallback_to_the_cpu(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None, raising=False)
     monkeypatch.setattr(onnxruntime, "InferenceSession", fall_back)
-    with pytest.raises(ProviderError, match="could not start it and fell back to 'cpu'"):
+    message = "could not start it: it fell back to 'cpu'.*driver.*compute capability"
+    with pytest.raises(ProviderError, match=message):
         Session(artifact, provider="cuda", device_id=1)
+
+
+def test_reports_why_cuda_could_not_be_started(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"
+
+    def fail(path, options, enable_fallback, **others):
+        assert not enable_fallback  # it would print the reason and use the CPU
+        raise RuntimeError(reason)
+
+    available = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    with pytest.raises(
+        ProviderError, match=rf"{reason}\. It needs an NVIDIA driver of version 580"
+    ):
+        Session(artifact, provider="cuda")

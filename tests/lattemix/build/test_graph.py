@@ -11,7 +11,8 @@ import pytest
 from lattemix.build.activations import measure_activations
 from lattemix.build.assemble import assemble, build_precision
 from lattemix.build.backbones import Checkpoint
-from lattemix.build.graph import Float16Graph, Int8Graph, to_bytes
+from lattemix.build.float16 import Float16Graph
+from lattemix.build.graph import Int8Graph, to_bytes
 from lattemix.build.head import Head
 from lattemix.build.network import build_model
 from lattemix.encoder import Encoder
