@@ -1,0 +1,1 @@
+"""Measure `lattemix dedup`."""
