@@ -33,7 +33,7 @@ def dedup(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Smallest score of near-duplicates; default: the model's, 0.9 for fast."),
+        typer.Option(help="Smallest score of near-duplicates; default: 0.95 for fast and default."),
     ] = None,
     threshold_on: Annotated[
         ThresholdOn, typer.Option(help="What the threshold is a value of.")
@@ -49,7 +49,7 @@ def dedup(
         Literal["keeper", "complete"],
         typer.Option(
             help="keeper drops a row that is similar to the kept one; complete requires that it "
-            "is similar to all rows dropped with it."
+            "is similar to all rows dropped for that one."
         ),
     ] = "keeper",
     against: Annotated[
@@ -64,10 +64,12 @@ def dedup(
     ] = "fast",
     rescore: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Second model, whose scores of these pairs decide."),
+        typer.Option(
+            metavar="MODEL", help="Second model: the mean of both models' scores decides."
+        ),
     ] = None,
     metric: Annotated[
-        Metric | None, typer.Option(help="Metric that decides; default: the recommended one.")
+        Metric | None, typer.Option(help="Similarity metric; default: the recommended one.")
     ] = None,
     floor: Annotated[
         float | None,
@@ -133,7 +135,8 @@ def _report(summary: "Summary", output: Path, work: Path) -> None:
         )
     if summary.not_rescored:
         lines.append(
-            f"Note: {summary.not_rescored:,} pairs count as different: --rescore rejects a text; "
+            f"Note: {summary.not_rescored:,} pairs count as different: the second model rejects a "
+            "text; "
             f"the first is {summary.first_not_rescored}"
         )
     size = sum(file.stat().st_size for file in work.rglob("*") if file.is_file()) / 1e6

@@ -140,8 +140,9 @@ class CompareWorker:
         pairs, problem = pairs.where(pairs.scores >= self._comparison.floor), None
         found = len(pairs)
         if self._rescorer is not None and found:
-            pairs, problem = self._score(self._rescorer, pairs)
-            pairs = pairs.where(~np.isnan(pairs.scores))
+            second, problem = self._score(self._rescorer, pairs)
+            means: Floats = (pairs.scores + second.scores) / np.float32(2)
+            pairs = replace(pairs, scores=means).where(~np.isnan(means))
         path = this_round.path(part)
         write_arrays(path, **vars(pairs), crowded=crowded, cutoffs=cutoffs)
         result = RangeResult(

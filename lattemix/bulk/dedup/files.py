@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lattemix.bulk.dedup.inputs import Input, InputFiles
-from lattemix.bulk.dedup.options import Options, resolve_options
+from lattemix.bulk.dedup.options import Options, Resolved, resolve_options
 from lattemix.bulk.dedup.outcome import find_duplicates
 from lattemix.bulk.dedup.output import OutputFiles
 from lattemix.bulk.dedup.pipeline import progress_bar
@@ -57,20 +57,19 @@ def dedup_files(
     with locked(work):
         runner = start_runner()
         resolved = resolve_options(options, runner.settings, runner.device, source.column)
+        numbers = source.numbers(files)  # an invalid one is better found before the work
         _begin(work, source, files, resolved.task)
         first_input = int(Rows.load(work).starts[len(files.references)])
-        numbers = source.numbers(files)
         outcome = find_duplicates(work, runner, options, resolved, first_input, numbers)
         if source.files() != files:
             raise LatteMixError(f"{source.source} changed while it was read: remove {work}.")
         names = source.names(files)
         summary = summarize(outcome, options, resolved, first_input, names)
         out = OutputFiles(outcome.rows, source, files)
-        judge = resolved.comparison.rescorer or resolved.task.candidates
         with _new_directory(output) as directory:
             out.write_kept(directory, outcome.decided.kept)
             dropped = directory / f"dropped{_table_type(files)}"
-            out.write_dropped(dropped, outcome.decided, Origin(judge.model, judge.fingerprint))
+            out.write_dropped(dropped, outcome.decided, _origin(resolved))
             write_text(directory / SUMMARY, summary.model_dump_json(indent=1) + "\n")
     return summary
 
@@ -107,6 +106,16 @@ def _special(task: Task, name: str, planned: object) -> str | None:
         case "max_windows":
             return f"LATTEMIX_MAX_WINDOWS={planned}"
     return None
+
+
+def _origin(resolved: Resolved) -> Origin:
+    """Return the model of the scores, or both."""
+    scorers = [resolved.task.candidates, resolved.comparison.rescorer]
+    used = [scorer for scorer in scorers if scorer is not None]
+    return Origin(
+        model="+".join(scorer.model for scorer in used),
+        fingerprint="+".join(scorer.fingerprint for scorer in used),
+    )
 
 
 def _table_type(files: InputFiles) -> str:

@@ -63,11 +63,12 @@ class Input:
         return InputFiles(references, list_sources(self.source))
 
     def names(self, files: InputFiles) -> list[str]:
-        """Return the names of all files, relative to the input's directory."""
-        return [
-            str(path.relative_to(self.source)) if self.source in path.parents else path.name
-            for path in files.paths
-        ]
+        """Return the names of all files, relative to the directories that they were found in."""
+        roots = {self.source, self._against or self.source}
+        found_in = (
+            next((root for root in roots if root in p.parents), p.parent) for p in files.paths
+        )
+        return [str(p.relative_to(root)) for p, root in zip(files.paths, found_in, strict=True)]
 
     def numbers(self, files: InputFiles) -> NDArray[np.float64] | None:
         """Return the numbers [R] that decide which rows are kept, if the keep rule names any."""

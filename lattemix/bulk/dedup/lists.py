@@ -78,8 +78,8 @@ def dedup(
         against: other texts; what is similar to these is dropped.
         against_only: drop nothing else.
         model: finds pairs.
-        rescore: second model, whose scores of these pairs decide.
-        metric: metric that decides; default: the model's recommended one.
+        rescore: second model: the mean of both models' scores decides.
+        metric: similarity metric; default: the recommended one.
         floor: smallest score of a pair by the model that finds pairs.
         truncate: how to handle long texts; default: `LATTEMIX_TRUNCATE`.
         store: directory of the assembled models; else `LATTEMIX_STORE`.

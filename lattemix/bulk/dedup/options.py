@@ -13,15 +13,12 @@ from model_store import LatteMixError, Metric, Store
 from model_store.calibration import Calibration, calibration_of
 from model_store.choice import Device, choose
 
-# By model and metric: smallest scores of near-duplicates, chosen on sentences of SNLI with planted
-# ones.
+# Smallest scores of near-duplicates, by model and metric. docs/deduplication.md has what it finds.
 _THRESHOLDS: dict[tuple[str, Metric], float] = {
-    ("fast", "centred"): 0.9,
-    ("default", "centred"): 0.9,
+    ("fast", "centred"): 0.95,
+    ("default", "centred"): 0.95,
 }
-_RESCORING_FLOOR = 0.8  # of candidates by the metric `centred` of `fast`
 _MARGIN = 0.05  # below the threshold: candidates for runs with a lower one
-
 
 # Which of several near-duplicates is kept.
 Keep = Literal["first", "longest", "shortest"]
@@ -32,8 +29,8 @@ class Options:
     """How to find duplicates, and which of them to keep. None is a default."""
 
     model: str = "fast"  # finds candidates
-    rescore: str | None = None  # scores them again
-    metric: Metric | None = None  # of the model whose scores decide
+    rescore: str | None = None  # a second model: the mean of both scores decides
+    metric: Metric | None = None
     threshold: float | None = None
     threshold_on: ThresholdOn = "score"
     floor: float | None = None
@@ -62,19 +59,24 @@ def resolve_options(
     options: Options, settings: ModelSettings, device: Device, column: str = ""
 ) -> Resolved:
     """Choose models and metrics; raise `LatteMixError` for options that do not fit them."""
-    rescoring = options.rescore is not None
-    finder = _open(options.model, settings, device, None if rescoring else options.metric)
-    judge = finder
+    finder = _open(options.model, settings, device, options.metric)
+    rescorer = None
     if options.rescore is not None:
-        judge = _open(options.rescore, settings, device, options.metric)
-    threshold = _threshold(options, judge)
+        rescorer = _open(options.rescore, settings, device, options.metric).scorer
+        if options.threshold_on != "score":
+            raise LatteMixError(
+                f"threshold_on is {options.threshold_on!r}, which a mean of two models' scores "
+                "has not: leave out rescore."
+            )
+    threshold = _threshold(options, finder)
+    default = _THRESHOLDS.get((finder.name, finder.scorer.metric), threshold)
     floor = options.floor
     if floor is None:
-        default = _THRESHOLDS.get((finder.name, finder.scorer.metric), threshold)
-        floor = _RESCORING_FLOOR if rescoring else min(threshold, default) - _MARGIN
+        floor = min(threshold, default) - _MARGIN
+        floor = floor if rescorer is None else smallest_first_score(floor)
     if not floor <= 1:
         raise LatteMixError(f"floor is {floor:g}: scores are at most 1.")
-    if not rescoring and threshold < floor:
+    if rescorer is None and threshold < floor:
         raise LatteMixError(
             f"threshold is {threshold:g}, below floor {floor:g}, the smallest score of a pair."
         )
@@ -88,9 +90,14 @@ def resolve_options(
         references=0,
         against_only=options.against_only,
         floor=floor,
-        rescorer=judge.scorer if rescoring else None,
+        rescorer=rescorer,
     )
     return Resolved(task, comparison, threshold)
+
+
+def smallest_first_score(mean: float) -> float:
+    """Return the smallest score of a pair whose mean with a second one, at most 1, is `mean`."""
+    return 2 * mean - 1
 
 
 class _Opened(NamedTuple):
@@ -115,17 +122,17 @@ def _open(
     return _Opened(manifest.name, scorer, calibration_of(artifact))
 
 
-def _threshold(options: Options, judge: _Opened) -> float:
+def _threshold(options: Options, finder: _Opened) -> float:
     """Return the smallest score of duplicates."""
-    metric = judge.scorer.metric
+    metric = finder.scorer.metric
     given = options.threshold
     if given is None and options.threshold_on == "score":
-        given = _THRESHOLDS.get((judge.name, metric))
+        given = _THRESHOLDS.get((finder.name, metric))
         if given is None:
             raise LatteMixError(
-                f"{judge.name} has no default threshold for {metric}: set threshold."
+                f"{finder.name} has no default threshold for {metric}: set threshold."
             )
-    threshold = score_threshold(given, options.threshold_on, judge.calibration, metric)
+    threshold = score_threshold(given, options.threshold_on, finder.calibration, metric)
     assert threshold is not None
     if not -1 <= threshold <= 1:
         raise LatteMixError(f"threshold is {threshold:g}: scores of {metric} are from -1 to 1.")

@@ -16,6 +16,7 @@ from lattemix.bulk.readers import PARQUET_ROWS, open_parquet
 from lattemix.bulk.writers import INTEGER, NUMBER, TEXT, Origin, open_writer
 
 _BATCH = 4096  # rows whose texts are in memory
+_GROUP_BYTES = 64_000_000  # of a row group of Parquet
 
 
 class OutputFiles:
@@ -76,10 +77,16 @@ def _copy_lines(path: Path, kept: Mask, ends: Ids, header: int, out: BinaryIO) -
 
 
 def _copy_parquet(path: Path, kept: Mask, out: BinaryIO) -> None:
-    from pyarrow import parquet
+    from pyarrow import Table, concat_tables, parquet
 
     with open_parquet(path) as file, parquet.ParquetWriter(out, file.schema_arrow) as writer:
+        group = file.schema_arrow.empty_table()
         start = 0
         for batch in file.iter_batches(PARQUET_ROWS):
-            writer.write_batch(batch.filter(kept[start : start + len(batch)]))
+            rows = batch.filter(kept[start : start + len(batch)])
             start += len(batch)
+            group = concat_tables([group, Table.from_batches([rows])])
+            if group.nbytes >= _GROUP_BYTES:
+                writer.write_table(group)
+                group = group.slice(0, 0)
+        writer.write_table(group)

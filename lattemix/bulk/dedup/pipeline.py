@@ -12,6 +12,7 @@ from tqdm import tqdm
 from lattemix.bulk.dedup.cells import NO_CELL
 from lattemix.bulk.dedup.compare import CompareWorker, RangeResult, Round
 from lattemix.bulk.dedup.groups import Groups, Linkage, resolve
+from lattemix.bulk.dedup.options import smallest_first_score
 from lattemix.bulk.dedup.pairs import Floats, Ids, Mask, Pairs
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Comparison
@@ -110,9 +111,8 @@ class Pipeline:
         comparable: Mask = vectors.nearest[:, 0] != NO_CELL
 
         first = self._comparison
-        # Candidates that a crowded text lacks matter from this score on. By the scores of a second
-        # model that is unknown.
-        least = threshold if first.rescorer is None else (1 + first.floor) / 2
+        least = threshold if first.rescorer is None else smallest_first_score(threshold)
+        least = max(least, first.floor)  # candidates with a lower score do not matter
         later = first.model_copy(update={"floor": least})
 
         def compare(

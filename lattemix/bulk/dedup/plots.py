@@ -21,12 +21,13 @@ def draw(summary: Summary, path: Path) -> None:
 
 
 def _draw_scores(axis: Axes, summary: Summary) -> None:
-    scorer = summary.rescored_by or summary.candidates_by
+    scorers = [summary.candidates_by, summary.rescored_by]
+    names = " and ".join(f"{s.metric} of {s.model}" for s in scorers if s is not None)
     lefts = [float(score) for score in summary.scores]
     axis.bar(lefts, [*summary.scores.values()], width=0.01, align="edge")
     axis.axvline(summary.threshold, color="0.3", linestyle="--", label="threshold")
     axis.set(title="Candidate pairs by score", ylabel="pairs")
-    axis.set_xlabel(f"{scorer.metric} of {scorer.model}")
+    axis.set_xlabel(names if summary.rescored_by is None else f"mean of {names}")
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(frameon=False)
 

@@ -42,7 +42,7 @@ class Summary(BaseModel):
     first_not_compared: str
     truncated: int  # texts
     candidates: int  # pairs
-    not_rescored: int  # pairs that count as dissimilar because the second model rejects a text
+    not_rescored: int  # pairs that count as different: the second model rejects a text
     first_not_rescored: str
     group_sizes: dict[int, int]  # number of groups by their number of rows, from 2
     scores: dict[str, int]  # number of candidate pairs by score, rounded down to hundredths

@@ -41,4 +41,4 @@ class Comparison(Record):
     references: int  # number of texts, the first ones, that are not compared with each other
     against_only: bool  # compare other texts with these only
     floor: float  # smallest score of a candidate pair
-    rescorer: Scorer | None = None  # scores candidates again
+    rescorer: Scorer | None = None  # the mean of its score and the first one is the score

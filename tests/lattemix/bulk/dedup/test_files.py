@@ -265,26 +265,30 @@ def test_drops_crowded_rows_that_other_files_have(
 # Two models
 
 
-def test_scores_of_the_second_model_decide(tmp_path: Path, run: Run, two_models: Any) -> None:
+def test_the_mean_of_both_models_scores_decides(tmp_path: Path, run: Run, two_models: Any) -> None:
     texts = duplicated_texts(60)
-    encoder = Encoder(Store(two_models.store).open("tiny"), provider="cpu")
-    judge = VectorModel(encoder, "centred", "window")
+    store = Store(two_models.store)
+    models = [
+        VectorModel(Encoder(store.open(name), provider="cpu"), "centred", "window")
+        for name in ("static", "tiny")
+    ]
     source = write_lines(tmp_path / "x.txt", texts)
-    summary = run(source, tmp_path / "out", rescore="tiny", threshold=0.8, floor=0.9)
+    summary = run(source, tmp_path / "out", rescore="tiny", threshold=0.9)
     alone = run(source, tmp_path / "alone", threshold=0.9)
     rows = dropped_rows(tmp_path / "out")
     assert summary.rescored_by
     assert summary.rescored_by.model == "tiny:fp32"
     assert summary.candidates_by.model == "static:fp32"
+    assert summary.floor == pytest.approx(2 * 0.85 - 1), "no pair below can have such a mean"
     assert alone.kept < summary.kept < summary.rows
     different = [row for row in rows if row["text"] != row["kept_text"]]
-    dropped, kept = (
-        judge.encode([row[key] for row in different]).vectors for key in ("text", "kept_text")
-    )
-    scores = np.vecdot(dropped, kept)
+    scores = np.zeros(len(different))
+    for model in models:
+        sides = (model.encode([row[key] for row in different]) for key in ("text", "kept_text"))
+        scores += np.vecdot(*(side.vectors for side in sides)) / 2
     np.testing.assert_allclose([row["score"] for row in different], scores, atol=1e-6)
-    assert scores.min() >= 0.8
-    assert {row["model"] for row in rows} == {"tiny:fp32"}
+    assert scores.min() >= 0.9 - 1e-6
+    assert {row["model"] for row in rows} == {"static:fp32+tiny:fp32"}
 
 
 def test_pairs_that_the_second_model_rejects_count_as_different(

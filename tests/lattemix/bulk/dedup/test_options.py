@@ -15,26 +15,19 @@ def static_options(model_settings: ModelSettings) -> Any:
     return resolve
 
 
-def test_one_model_finds_and_scores_pairs(static_options: Any, static_store: Store) -> None:
-    task, comparison, threshold = static_options(metric="centred", threshold=0.8)
-    manifest = static_store.open("static").manifest
-    assert (task.candidates.model, task.candidates.metric) == ("static:fp32", "centred")
-    assert task.candidates.fingerprint == manifest.fingerprint
-    assert comparison.rescorer is None
-    assert (threshold, comparison.floor) == (0.8, pytest.approx(0.75))
-    assert (task.column, task.truncate, task.max_windows) == ("", "window", 64)
-
-
-def test_the_metric_and_the_threshold_are_those_of_the_model_that_decides(
-    static_options: Any,
-) -> None:
+def test_the_metric_is_that_of_both_models(static_options: Any) -> None:
     task, comparison, threshold = static_options(
         rescore="tiny", metric="bhattacharyya", threshold=0.6
     )
-    assert task.candidates.metric == "cosine", "the recommended one"
+    assert task.candidates.metric == "bhattacharyya"
     assert comparison.rescorer.model == "tiny:fp32"
     assert comparison.rescorer.metric == "bhattacharyya"
-    assert (threshold, comparison.floor) == (0.6, 0.8)
+    assert (threshold, comparison.floor) == (0.6, pytest.approx(0.1))
+
+
+def test_a_mean_of_scores_has_no_rating(static_options: Any) -> None:
+    with pytest.raises(LatteMixError, match="which a mean of two models' scores has not"):
+        static_options(rescore="tiny", threshold=3, threshold_on="rating")
 
 
 def test_a_floor_above_the_threshold_of_a_second_model_is_no_error(static_options: Any) -> None:
