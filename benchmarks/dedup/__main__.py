@@ -70,13 +70,15 @@ def measure(
 def sweep(
     systems: Sequence[System], directory: Path, results: Path, thresholds: Sequence[float]
 ) -> dict[str, Curve]:
-    """Return the quality of each system at each threshold."""
+    """Return the quality of each system at each threshold, and at its default."""
     judge = Judge(*corpus.read(directory))
     curves: dict[str, Curve] = {}
     for system in systems:
         points: dict[float, Quality] = {}
         for threshold, dropped in system.sweep(
-            directory / corpus.ROWS, results / system.name, thresholds
+            directory / corpus.ROWS,
+            results / system.name,
+            sorted({*thresholds, system.threshold}),
         ):
             points[threshold] = quality = judge(dropped)
             print(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.dedup.judge import Dropped
 from benchmarks.dedup.processes import Usage, run
+from lattemix.bulk.dedup.options import smallest_first_score
 
 _SEMHASH_RUN = Path(__file__).with_name("semhash_run.py")
 _LOG = "log.txt"
@@ -22,9 +23,9 @@ class System(ABC):
     name: str
 
     @property
+    @abstractmethod
     def threshold(self) -> float:
         """The default."""
-        return 0.9
 
     def measure(self, rows: Path, directory: Path) -> Usage:
         """De-duplicate a file into an empty directory, at the default threshold."""
@@ -34,9 +35,9 @@ class System(ABC):
     def sweep(
         self, rows: Path, directory: Path, thresholds: Sequence[float]
     ) -> Iterator[tuple[float, list[Dropped]]]:
-        """Yield what is dropped at each threshold, the lowest first."""
+        """Yield what is dropped at each threshold; they are given in ascending order."""
         _clear(directory)
-        for threshold, output in self._run_all(rows, directory, sorted(thresholds)):
+        for threshold, output in self._run_all(rows, directory, thresholds):
             yield threshold, read_dropped(output / "dropped.jsonl")
 
     @abstractmethod
@@ -56,15 +57,21 @@ class LatteMix(System):
 
     options: tuple[str, ...] = ()
 
+    @property
+    def threshold(self) -> float:
+        """The default."""
+        return 0.95
+
     def _run_default(self, rows: Path, directory: Path) -> Usage:
         return self._run(rows, directory, "default", self.options)
 
     def _run_all(
         self, rows: Path, directory: Path, thresholds: Sequence[float]
     ) -> Iterator[tuple[float, Path]]:
-        floor = () if "--rescore" in self.options else ("--floor", str(thresholds[0]))
+        lowest = thresholds[0]  # of a mean of two scores, if a second model scores the pairs
+        floor = smallest_first_score(lowest) if "--rescore" in self.options else lowest
         for threshold in thresholds:
-            options = (*self.options, *floor, "--threshold", str(threshold))
+            options = (*self.options, "--floor", f"{floor:.4g}", "--threshold", str(threshold))
             self._run(rows, directory, str(threshold), options)
             yield threshold, directory / str(threshold)
 
@@ -89,6 +96,11 @@ class SemHash(System):
 
     python: Path
     model: str  # directory or hub id
+
+    @property
+    def threshold(self) -> float:
+        """The default."""
+        return 0.9
 
     def _run_default(self, rows: Path, directory: Path) -> Usage:
         return self._run(rows, directory, [self.threshold])
