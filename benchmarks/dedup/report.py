@@ -46,14 +46,14 @@ def _recall(quality: Quality, kind: str | None) -> float:
 def tables(usages: Mapping[str, Sequence[Usage]], curves: Mapping[str, Curve]) -> list[Table]:
     """Return all tables."""
     kinds = sorted({kind for c in curves.values() for q in c.points.values() for kind in q.planted})
-    made = [
+    all_tables = [
         _by_kind(f"Recall at precision {PRECISION}", curves, kinds, _at_precision),
         _by_kind("Recall at the default threshold", curves, kinds, _at_default),
         *(_curve(name, curve) for name, curve in curves.items()),
     ]
     if any(usages.values()):
-        made.insert(0, _usage(usages))
-    return made
+        all_tables.insert(0, _usage(usages))
+    return all_tables
 
 
 def _usage(usages: Mapping[str, Sequence[Usage]]) -> Table:

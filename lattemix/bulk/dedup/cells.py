@@ -192,13 +192,13 @@ def find_matches(
             scores = rows.astype(np.float32) @ columns  # [V, M], exact
             scores *= scale
             scores *= inverse_norms(rows)[:, None]
-            found = scores >= floor - ERROR
-            found &= comparable(texts[:, None], members[None])  # others do not count as crowding
-            full = found.sum(axis=1) > limit
-            found[full], lowest = _best(np.where(found[full], scores[full], -np.inf), limit)
+            similar = scores >= floor - ERROR
+            similar &= comparable(texts[:, None], members[None])  # others do not count as crowding
+            full = similar.sum(axis=1) > limit
+            similar[full], minima = _best(np.where(similar[full], scores[full], -np.inf), limit)
             crowded.append(texts[full])
-            cutoffs.append(lowest + np.float32(ERROR))
-            i, j = np.nonzero(found)
+            cutoffs.append(minima + np.float32(ERROR))
+            i, j = np.nonzero(similar)
             left.append(texts[i])
             right.append(members[j])
     matches = Matches(
@@ -207,8 +207,8 @@ def find_matches(
         crowded=np.concatenate([*crowded, members[:0]]),
         cutoffs=np.concatenate([*cutoffs, scale[:0]]),
     )
-    twice = _found_elsewhere(matches, index, cell)
-    return matches._replace(left=matches.left[~twice], right=matches.right[~twice])
+    repeated = _in_earlier_cell(matches, index, cell)
+    return matches._replace(left=matches.left[~repeated], right=matches.right[~repeated])
 
 
 def _best(scores: Floats, limit: int) -> tuple[Mask, Floats]:
@@ -221,10 +221,10 @@ def _best(scores: Floats, limit: int) -> tuple[Mask, Floats]:
     return marked, np.take_along_axis(scores, best, 1).min(axis=1)
 
 
-def _found_elsewhere(matches: Matches, index: Index, cell: int) -> Mask:
-    """Mark pairs of texts that visit each other's cells, except in one of the two."""
+def _in_earlier_cell(matches: Matches, index: Index, cell: int) -> Mask:
+    """Mark the pairs that an earlier cell has, too: their texts visit each other's cells."""
     left, right = matches.left, matches.right
     home = index.nearest[left, 0]
     mutual = index.visiting[right] & (index.nearest[right] == home[:, None]).any(axis=1)
-    elsewhere: Mask = mutual & (home < cell)
-    return elsewhere
+    repeated: Mask = mutual & (home < cell)
+    return repeated

@@ -59,11 +59,11 @@ class Round:
         """
         digest = blake2b(comparison.model_dump_json().encode(), digest_size=6)
         digest.update(np.packbits([active, visiting], axis=1).tobytes())
-        made = cls(directory, f"round-{digest.hexdigest()}")
-        made.directory.mkdir(exist_ok=True)
-        if not (made.directory / _STATE).exists():
-            write_arrays(made.directory / _STATE, active=active, visiting=visiting)
-        return made
+        new = cls(directory, f"round-{digest.hexdigest()}")
+        new.directory.mkdir(exist_ok=True)
+        if not (new.directory / _STATE).exists():
+            write_arrays(new.directory / _STATE, active=active, visiting=visiting)
+        return new
 
     def index(self, vectors: Vectors) -> Index:
         """Return the cells of the texts that it compares."""
@@ -97,12 +97,12 @@ class Round:
 
     def pairs(self, parts: list[CellRange], texts: int) -> tuple[Pairs, Floats]:
         """Return the pairs of all ranges, and the largest possible score of each text's others."""
-        found, cutoffs = [], np.full(texts, -np.inf, np.float32)
+        pairs, cutoffs = [], np.full(texts, -np.inf, np.float32)
         for part in parts:
             with np.load(self.path(part)) as arrays:
-                found.append(Pairs(arrays["left"], arrays["right"], arrays["scores"]))
+                pairs.append(Pairs(arrays["left"], arrays["right"], arrays["scores"]))
                 np.maximum.at(cutoffs, arrays["crowded"], arrays["cutoffs"])
-        return join(found), cutoffs
+        return join(pairs), cutoffs
 
 
 class CompareWorker:
@@ -138,8 +138,8 @@ class CompareWorker:
         candidates, crowded, cutoffs = self._candidates(part, this_round)
         pairs, _ = self._score(self._models.candidates, candidates)
         pairs, problem = pairs.where(pairs.scores >= self._comparison.floor), None
-        found = len(pairs)
-        if self._rescorer is not None and found:
+        count = len(pairs)
+        if self._rescorer is not None and count:
             second, problem = self._score(self._rescorer, pairs)
             means: Floats = (pairs.scores + second.scores) / np.float32(2)
             pairs = replace(pairs, scores=means).where(~np.isnan(means))
@@ -147,8 +147,8 @@ class CompareWorker:
         write_arrays(path, **vars(pairs), crowded=crowded, cutoffs=cutoffs)
         result = RangeResult(
             texts=part.texts,
-            candidates=found,
-            unscored=found - len(pairs),
+            candidates=count,
+            unscored=count - len(pairs),
             first_problem=problem,
         )
         write_text(path.with_suffix(".json"), result.model_dump_json())

@@ -105,8 +105,8 @@ def resolve(
         if not waiting.any():
             return pairs, groups
         compared = groups.kept
-        found, still = compare(compared, waiting)
-        crowded = np.where(waiting, still, crowded)
-        pairs = join([pairs, found])
+        new_pairs, still_crowded = compare(compared, waiting)
+        crowded = np.where(waiting, still_crowded, crowded)
+        pairs = join([pairs, new_pairs])
         if np.count_nonzero(pairs.scores >= threshold) == len(close):
             return pairs, groups

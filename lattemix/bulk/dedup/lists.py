@@ -125,7 +125,7 @@ def _as_numbers(keep: Sequence[float], count: int) -> NDArray[np.float64]:
 
 def _deduplication(texts: list[str], outcome: Outcome, start: int) -> Deduplication:
     """Return the result for the rows from `start` on."""
-    decided, compared = outcome.decided, outcome.found.comparable[outcome.rows.text]
+    decided, compared = outcome.decided, outcome.grouping.comparable[outcome.rows.text]
     kept = np.nonzero(decided.kept[start:])[0].tolist()
     duplicates = []
     for row in (np.nonzero(~decided.kept)[0]).tolist():

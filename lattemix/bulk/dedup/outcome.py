@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lattemix.bulk.dedup.options import Options, Resolved
 from lattemix.bulk.dedup.pairs import Floats, Ids, Mask
-from lattemix.bulk.dedup.pipeline import Found, Pipeline, Texts, order_texts
+from lattemix.bulk.dedup.pipeline import Grouping, Pipeline, Texts, order_texts
 from lattemix.bulk.dedup.rows import Rows
 from lattemix.bulk.dedup.task import Comparison
 from lattemix.bulk.runners import Runner
@@ -28,7 +28,7 @@ class DecidedRows(NamedTuple):
 
 
 def decide_rows(
-    rows: Rows, texts: Texts, found: Found, comparison: Comparison, first_input: int
+    rows: Rows, texts: Texts, grouping: Grouping, comparison: Comparison, first_input: int
 ) -> DecidedRows:
     """Return what becomes of rows, given what becomes of their texts.
 
@@ -37,25 +37,25 @@ def decide_rows(
     Args:
         rows: of all files.
         texts: which row is kept of each text.
-        found: groups of texts.
+        grouping: of the texts.
         comparison: with `against_only`, equal rows of the input are kept.
         first_input: number of rows to compare against; all of them count as kept.
     """
-    groups, own = found.groups, np.arange(len(rows))
+    groups, own = grouping.groups, np.arange(len(rows))
     keeper = texts.representative[groups.keeper[rows.text]]
     scores = groups.scores[rows.text]
     scores[np.isnan(scores)] = 1  # the text itself is kept, in another row
-    kept = (keeper == own) | ~found.comparable[rows.text] | (own < first_input)
+    kept = (keeper == own) | ~grouping.comparable[rows.text] | (own < first_input)
     if comparison.against_only:
         kept |= keeper >= first_input
     return DecidedRows(np.where(kept, own, keeper), np.where(kept, np.float32(np.nan), scores))
 
 
 class Outcome(NamedTuple):
-    """What a run found."""
+    """The result of a run."""
 
     rows: Rows
-    found: Found
+    grouping: Grouping
     decided: DecidedRows
 
 
@@ -84,5 +84,6 @@ def find_duplicates(
     texts = order_texts(rows, first_input, options.keep, numbers)
     comparison = resolved.comparison.model_copy(update={"references": texts.references})
     pipeline = Pipeline(work, rows, runner, comparison, quiet=quiet)
-    found = pipeline.run(texts.order, resolved.threshold, options.linkage)
-    return Outcome(rows, found, decide_rows(rows, texts, found, comparison, first_input))
+    grouping = pipeline.run(texts.order, resolved.threshold, options.linkage)
+    decided = decide_rows(rows, texts, grouping, comparison, first_input)
+    return Outcome(rows, grouping, decided)

@@ -60,7 +60,7 @@ def order_texts(
     return Texts(np.concatenate([np.arange(count), inputs]), representative, count)
 
 
-class Found(NamedTuple):
+class Grouping(NamedTuple):
     """The groups of an input, and what could not be compared."""
 
     pairs: Pairs  # all candidates
@@ -96,7 +96,7 @@ class Pipeline:
         self._models = Models(directory, runner.settings)
         self._ranges: list[RangeResult] = []
 
-    def run(self, order: Ids, threshold: float, linkage: Linkage) -> Found:
+    def run(self, order: Ids, threshold: float, linkage: Linkage) -> Grouping:
         """Group texts.
 
         Args:
@@ -111,21 +111,21 @@ class Pipeline:
         comparable: Mask = vectors.nearest[:, 0] != NO_CELL
 
         first = self._comparison
-        least = threshold if first.rescorer is None else smallest_first_score(threshold)
-        least = max(least, first.floor)  # candidates with a lower score do not matter
-        later = first.model_copy(update={"floor": least})
+        minimum = threshold if first.rescorer is None else smallest_first_score(threshold)
+        minimum = max(minimum, first.floor)  # candidates with a lower score do not matter
+        follow_up = first.model_copy(update={"floor": minimum})
 
         def compare(
-            active: Mask, visiting: Mask, comparison: Comparison = later
+            active: Mask, visiting: Mask, comparison: Comparison = follow_up
         ) -> tuple[Pairs, Mask]:
             masks = active & comparable, visiting & comparable
             pairs, cutoffs = self._compare(vectors, comparison, *masks)
-            return pairs, cutoffs >= least
+            return pairs, cutoffs >= minimum
 
         everything = np.ones(texts, bool)
         pairs, crowded = compare(everything, everything, first)
         pairs, groups = resolve(pairs, crowded, threshold, order, linkage, compare)
-        return Found(pairs, groups, comparable, results, self._ranges)
+        return Grouping(pairs, groups, comparable, results, self._ranges)
 
     def _encode(self, texts: int) -> list[ShardResult]:
         planned = shards(texts)

@@ -66,12 +66,12 @@ def summarize(
         first_input: number of rows to compare against, which are not counted.
         names: of all files.
     """
-    rows, found, decided = outcome
+    rows, grouping, decided = outcome
     keeper, kept = decided.keeper[first_input:], decided.kept[first_input:]
     text = rows.text[first_input:]
     identical = ~kept & (rows.text[keeper] == text)
-    rejected = ~found.comparable[text]
-    shards, ranges = found.shards, found.ranges
+    rejected = ~grouping.comparable[text]
+    shards, ranges = grouping.shards, grouping.ranges
     threshold = resolved.threshold
     return Summary(
         candidates_by=resolved.task.candidates,
@@ -89,13 +89,13 @@ def summarize(
             _first((shard.first_problem for shard in shards), rows, names) if rejected.any() else ""
         ),
         truncated=sum(shard.truncated for shard in shards),
-        candidates=len(found.pairs),
+        candidates=len(grouping.pairs),
         not_rescored=sum(part.unscored for part in ranges),
         first_not_rescored=_first((part.first_problem for part in ranges), rows, names),
         group_sizes=_group_sizes(decided.keeper),
-        scores=_score_counts(found.pairs.scores),
-        least_similar_duplicates=_borderline(rows, found.pairs, threshold, above=True),
-        most_similar_others=_borderline(rows, found.pairs, threshold, above=False),
+        scores=_score_counts(grouping.pairs.scores),
+        least_similar_duplicates=_borderline(rows, grouping.pairs, threshold, above=True),
+        most_similar_others=_borderline(rows, grouping.pairs, threshold, above=False),
     )
 
 
