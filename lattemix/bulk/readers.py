@@ -134,6 +134,8 @@ class Table:
         if parser is None:
             kinds = ", ".join(parsers)
             kinds += "" if self.format.needs_header else ", or - for standard input"
+            if self.path.suffix.lower() == ".txt":
+                kinds += "; text has no columns"
             raise LatteMixError(f"{self.path}: {self.format.content} are read from {kinds}.")
         return parser
 

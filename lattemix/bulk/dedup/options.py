@@ -1,11 +1,12 @@
 """The options of a run, and the models, metrics and threshold that follow from them."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from lattemix.bulk.dedup.groups import Linkage
 from lattemix.bulk.dedup.task import Comparison, Scorer, Task
-from lattemix.calibrated import ThresholdOn, score_threshold
+from lattemix.calibrated import PLURALS, ThresholdOn, score_threshold
 from lattemix.model import assemble_if_shipped
 from lattemix.settings import ModelSettings
 from lattemix.similarity import check
@@ -73,7 +74,7 @@ def resolve_options(
     floor = options.floor
     if floor is None:
         floor = min(threshold, default) - _MARGIN
-        floor = floor if rescorer is None else smallest_first_score(floor)
+        floor = round(floor if rescorer is None else smallest_first_score(floor), 6)
     if not floor <= 1:
         raise LatteMixError(f"floor is {floor:g}: scores are at most 1.")
     if rescorer is None and threshold < floor:
@@ -134,6 +135,12 @@ def _threshold(options: Options, finder: _Opened) -> float:
             )
     threshold = score_threshold(given, options.threshold_on, finder.calibration, metric)
     assert threshold is not None
+    if finder.calibration is not None and math.isinf(threshold):
+        kinds, values = PLURALS[finder.calibration.kind], finder.calibration.values
+        raise LatteMixError(
+            f"threshold is {given:g}: {kinds} of {finder.name} are from {values[0]:.2f} to "
+            f"{values[-1]:.2f}."
+        )
     if not -1 <= threshold <= 1:
         raise LatteMixError(f"threshold is {threshold:g}: scores of {metric} are from -1 to 1.")
     return threshold

@@ -64,5 +64,10 @@ def test_a_threshold_may_be_a_probability(
             settings,
             "cpu",
         )
+    for value in (1, 0):  # which no score has, and all scores have
+        options = Options(model="tiny", threshold=value, threshold_on="probability")
+        message = rf"threshold is {value}: probabilities of tiny are from 0\.\d\d to 0\.\d\d\.$"
+        with pytest.raises(LatteMixError, match=message):
+            resolve_options(options, settings, "cpu")
     with pytest.raises(LatteMixError, match="there is no threshold"):
         resolve_options(Options(model="tiny", threshold_on="probability"), settings, "cpu")
