@@ -26,17 +26,17 @@ def main(
     directory: Annotated[Path, typer.Argument(metavar="CORPUS", exists=True)],
     results: Annotated[Path, typer.Argument(help="Directory to write.")],
     rows: Annotated[int, typer.Option(min=2, help="Rows to compare.")] = 50_000,
-    threshold: Annotated[float, typer.Option(help="Score of duplicates.")] = 0.9,
+    threshold: Annotated[float, typer.Option(help="Score of duplicates.")] = 0.95,
 ) -> None:
     """Print the recall of pairs and of dropped rows."""
     texts = corpus.read(directory)[0][:rows]
-    model = lattemix.load("fast:fp32")
+    model = lattemix.load("fast")
     exact = exact_pairs(model.vectors(texts), np.arange(len(texts)), threshold)
     expected = ~group(exact, np.arange(len(texts)), "keeper").kept
 
     results.mkdir(parents=True, exist_ok=True)
     corpus.write(results, texts, [])
-    system = LatteMix("exact", ("--model", "fast:fp32"))
+    system = LatteMix("exact")
     ((_, dropped),) = system.sweep(results / corpus.ROWS, results / "work", [threshold])
     found = join([_read_pairs(path) for path in (results / "work").rglob("pairs-*.npz")])
     actual = np.zeros(len(texts), bool)

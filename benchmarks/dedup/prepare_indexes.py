@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """Write projected vectors of the model `fast`, and pairs by exact search."""
     texts = corpus.read(source)[0][:rows]
-    model = lattemix.load("fast:fp32")
+    model = lattemix.load("fast")
     batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
     vectors = np.concatenate([model.vectors(batch, dtype="float16") for batch in batches])
     space = make_space(vectors[sample_ids(len(vectors))].astype(np.float32), len(vectors))

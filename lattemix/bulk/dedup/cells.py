@@ -2,7 +2,7 @@
 
 Vectors are projected, scaled to one byte per number, and assigned to their nearest cells. A vector
 is compared with the members of these cells. Products of bytes are integers that float32 represents
-exactly, so that results do not depend on the machine, its threads, or who computes which cell.
+exactly, so that candidates do not depend on threads, or on which worker compares which cell.
 """
 
 import math

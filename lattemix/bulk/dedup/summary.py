@@ -26,7 +26,7 @@ class Borderline(BaseModel):
 
 
 class Summary(BaseModel):
-    """What a run did. Equal inputs and options give equal summaries on every machine."""
+    """What a run did. It has no times or absolute paths: equal runs have equal summaries."""
 
     candidates_by: Scorer
     rescored_by: Scorer | None

@@ -99,7 +99,8 @@ def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
             read_pairs,
             "x.txt",
             "1\n",
-            ": pairs are read from .csv, .tsv, .jsonl, .parquet, or - for standard input; text has no columns.",
+            ": pairs are read from .csv, .tsv, .jsonl, .parquet, or - for standard input; "
+            "text has no columns.",
         ),
         (read_pairs, "x.jsonl", '["1", "2"]\n["1"]\n', ", line 2: expected a list of 2 strings"),
         (read_pairs, "x.jsonl", '["1", 2]\n', ", line 1: expected a list of 2 strings"),

@@ -64,11 +64,11 @@ def test_names_the_row_of_a_missing_text(tmp_path: Path, run: Run) -> None:
         ({"keep": "best"}, r"best.*: choose among first, longest, shortest, max:COLUMN\.$"),
         (
             {"keep": "max:likes"},
-            r"x\.txt: sentences are read from \.csv, \.tsv, \.jsonl, \.parquet; text has no columns\.$",
+            r"x\.txt: sentences are read from \.csv, .*\.parquet; text has no columns\.$",
         ),
         (
             {"column": "body"},
-            r"x\.txt: sentences are read from \.csv, \.tsv, \.jsonl, \.parquet; text has no columns\.$",
+            r"x\.txt: sentences are read from \.csv, .*\.parquet; text has no columns\.$",
         ),
         ({"against_only": True}, r"against-only needs --against\.$"),
         ({"threshold": 1.2}, r"threshold.*1\.2: scores of centred are from -1 to 1\.$"),
