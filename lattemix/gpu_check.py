@@ -244,7 +244,7 @@ def _environment(device_id: int) -> dict[str, str]:
 
 
 def _gpu_name(device_id: int) -> str:
-    """Name for nvidia-smi, which numbers all GPUs, of one that CUDA_VISIBLE_DEVICES may renumber."""
+    """Name of a GPU for nvidia-smi, whose numbers ignore CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or None
     names = visible.split(",") if visible else []
     return names[device_id].strip() if device_id < len(names) else str(device_id)

@@ -52,7 +52,7 @@ def missing_kernels(model: onnx.ModelProto) -> list[str]:
             missing.append(f"{node.name}: no kernel")
             continue
         bound: dict[str, str] = {}
-        # The last variable of an operator with any number of inputs, as of Max, is that of the rest.
+        # Max takes any number of inputs: the last variable is that of all others.
         variables = chain(kernel["inputs"], repeat(kernel["inputs"][-1]))
         for variable, name in zip(variables, node.input, strict=False):
             if name and bound.setdefault(variable, types[name]) != types[name]:

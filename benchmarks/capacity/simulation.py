@@ -1,0 +1,298 @@
+"""Discrete-event simulation of servers: arrivals, event loop, tokenizer, queue and batches.
+
+Batches are chosen by the service's own `Queue`. Python code of a process runs in one lane, since a
+process has one interpreter lock. Only times are simulated; nothing is computed.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.engine.queue import Queue, Sentence, Submission
+from lattemix.tokenization import Tokens
+
+Action = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Service times of a model on a device."""
+
+    token_seconds: float
+    batch_seconds: float  # fixed cost of a batch
+    token_budget: int
+    threads: int = 1  # concurrent batches of a process
+    length_multiple: int = 1  # batches are padded to it
+    cores: bool = False  # the model runs on the host's cores, not on a device of its own
+
+    def padded(self, length: int) -> int:
+        """Length that a batch is padded to."""
+        return -(-length // self.length_multiple) * self.length_multiple
+
+    def seconds(self, lengths: Sequence[int]) -> float:
+        """Duration of a batch of sentences with these lengths."""
+        padded = self.padded(max(lengths)) * len(lengths)
+        return self.batch_seconds + padded * self.token_seconds
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """CPU seconds of a request on the host, without the model."""
+
+    loop: float  # event loop
+    tokenizer: float
+    model: float  # thread that runs batches: arrays and copies
+
+
+@dataclass(frozen=True)
+class Host:
+    """Servers behind one proxy that share a device."""
+
+    processes: int = 1
+    cores: float = math.inf
+    max_wait: float = math.inf  # seconds; requests that would wait longer are rejected
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to all requests."""
+
+    seconds: NDArray[np.float64]  # latency; NaN if rejected
+    elapsed: float  # to the last response
+    batches: int
+    busy: dict[str, float]  # share of `elapsed`, on average over processes
+
+    @property
+    def completed(self) -> int:
+        """Requests that were answered."""
+        return int(np.isfinite(self.seconds).sum())
+
+    def milliseconds(self, percentile: float) -> float:
+        """A percentile of the latency."""
+        return float(np.nanpercentile(self.seconds, percentile) * 1000)
+
+
+class Clock:
+    """Simulated time and the actions that are due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Action]] = []
+        self._order = count()
+
+    def at(self, time: float, action: Action) -> None:
+        """Schedule an action."""
+        heapq.heappush(self._due, (time, next(self._order), action))
+
+    def run(self) -> None:
+        """Run until nothing is due."""
+        while self._due:
+            self.now, _, action = heapq.heappop(self._due)
+            action()
+
+
+class Cores:
+    """Cores that threads share. Those with priority are served first, the others equally."""
+
+    def __init__(self, clock: Clock, number: float) -> None:
+        self._clock, self._number = clock, number
+        self._jobs: dict[int, tuple[float, bool, Action]] = {}  # remaining seconds
+        self._ids, self._version, self._last = count(), 0, 0.0
+
+    def run(self, seconds: float, done: Action, priority: bool) -> None:
+        """Run a job that takes some seconds of one core."""
+        self._advance()
+        self._jobs[next(self._ids)] = seconds, priority, done
+        self._schedule()
+
+    def _rate(self, priority: bool) -> float:
+        first = sum(job[1] for job in self._jobs.values())
+        if priority:
+            return min(1.0, self._number / first)
+        left = max(self._number - first, 0.02)  # no thread starves entirely
+        return min(1.0, left / (len(self._jobs) - first))
+
+    def _advance(self) -> None:
+        passed, self._last = self._clock.now - self._last, self._clock.now
+        if passed:
+            rates = {p: self._rate(p) for p in {job[1] for job in self._jobs.values()}}
+            for key, (left, priority, done) in self._jobs.items():
+                self._jobs[key] = left - passed * rates[priority], priority, done
+
+    def _schedule(self) -> None:
+        self._version += 1
+        if self._jobs:
+            rates = {p: self._rate(p) for p in {job[1] for job in self._jobs.values()}}
+            ends = {key: left / rates[p] for key, (left, p, _) in self._jobs.items()}
+            first = min(ends, key=ends.__getitem__)
+            version = self._version
+            end = self._clock.now + max(0.0, ends[first])
+            self._clock.at(end, lambda: self._finish(first, version))
+
+    def _finish(self, key: int, version: int) -> None:
+        if version == self._version:
+            self._advance()
+            _, _, done = self._jobs.pop(key)
+            self._schedule()
+            done()
+
+
+class Lane:
+    """Runs jobs one after the other on cores."""
+
+    def __init__(self, cores: Cores, priority: bool = True) -> None:
+        self.busy = 0.0  # seconds of work
+        self._cores, self._priority = cores, priority
+        self._jobs: deque[tuple[float, Action]] = deque()
+
+    def run(self, seconds: float, done: Action) -> None:
+        """Append a job."""
+        self.busy += seconds
+        self._jobs.append((seconds, done))
+        if len(self._jobs) == 1:
+            self._start()
+
+    def _start(self) -> None:
+        self._cores.run(self._jobs[0][0], self._end, self._priority)
+
+    def _end(self) -> None:
+        _, done = self._jobs.popleft()
+        if self._jobs:
+            self._start()
+        done()
+
+
+class _Loop:
+    """Stands in for the event loop that `Submission` asks for a future."""
+
+    def create_future(self) -> None:
+        return None
+
+
+class Process:
+    """One server."""
+
+    def __init__(self, model: Model, cost: HostCost, max_wait: float, cores: Cores, device: Lane):
+        self.in_flight = self.batches = 0
+        self.python, self.tokenizer = Lane(cores), Lane(cores)
+        self.queue = Queue(
+            model.token_budget, model.padded, model.batch_seconds / model.token_seconds
+        )
+        self._model, self._cost, self._max_wait = model, cost, max_wait
+        self._cores, self._device, self._idle = cores, device, model.threads
+        self._responses: dict[Submission, Callable[[bool], None]] = {}
+
+    def receive(self, lengths: Sequence[int], respond: Callable[[bool], None]) -> None:
+        """Process a request; `respond` is called with whether it was accepted."""
+        self.in_flight += 1
+
+        def respond_and_leave(accepted: bool) -> None:
+            self.in_flight -= 1
+            respond(accepted)
+
+        def tokenize() -> None:
+            self.tokenizer.run(
+                self._cost.tokenizer, lambda: self._submit(lengths, respond_and_leave)
+            )
+
+        self.python.run(self._cost.loop / 2, tokenize)
+
+    def _submit(self, lengths: Sequence[int], respond: Callable[[bool], None]) -> None:
+        rate = self._model.threads / self._model.token_seconds
+        if self.queue.tokens_ahead / rate > self._max_wait:
+            respond(False)
+            return
+        loop: Any = _Loop()
+        submission = Submission(loop)
+        sentences = [Sentence(Tokens([0] * length, length), b"") for length in lengths]
+        for sentence in sentences:
+            submission.append(sentence)
+        self._responses[submission] = respond
+        self.queue.add(submission, sentences)
+        self._start_batches()
+
+    def _start_batches(self) -> None:
+        while self._idle and self.queue.sentences:
+            self._idle -= 1
+            self._run(self.queue.take())
+
+    def _run(self, batch: list[Sentence]) -> None:
+        self.batches += 1
+        seconds = self._model.seconds([len(sentence) for sentence in batch])
+        submissions = [submission for sentence in batch for submission in sentence.submissions]
+        host = sum(self._cost.model / len(each.sentences) for each in submissions)
+
+        def computed() -> None:
+            self.python.run(host / 2, delivered)
+
+        def delivered() -> None:
+            self._deliver(batch)
+            self._idle += 1
+            self._start_batches()
+
+        def compute() -> None:
+            if self._model.cores:
+                self._cores.run(seconds, computed, priority=False)
+            else:
+                self._device.run(seconds, computed)
+
+        self.python.run(host / 2, compute)
+
+    def _deliver(self, batch: list[Sentence]) -> None:
+        for sentence in batch:
+            for submission in sentence.submissions:
+                submission.pending.discard(sentence)
+                if not submission.pending:
+                    respond = self._responses.pop(submission)
+                    self.python.run(self._cost.loop / 2, lambda respond=respond: respond(True))
+
+
+def simulate(
+    arrivals: NDArray[np.float64],
+    lengths: Callable[[int], Sequence[int]],
+    model: Model,
+    cost: HostCost,
+    host: Host | None = None,
+) -> Outcome:
+    """Send requests to the process with the fewest in flight, as nginx's `least_conn` does.
+
+    Args:
+        arrivals: time of each request, in seconds.
+        lengths: the tokens of each sentence of a request, given its number.
+        model: the model.
+        cost: cost of a request on the host.
+        host: processes, cores and limit; default: one process, and enough cores.
+    """
+    host, clock = host or Host(), Clock()
+    cores = Cores(clock, host.cores)
+    device = Lane(Cores(clock, 1))  # runs batches of all processes, in order
+    processes = [Process(model, cost, host.max_wait, cores, device) for _ in range(host.processes)]
+    latencies = np.full(len(arrivals), np.nan)
+
+    def arrive(index: int) -> None:
+        def respond(accepted: bool) -> None:
+            if accepted:
+                latencies[index] = clock.now - arrivals[index]
+
+        process = min(processes, key=lambda each: each.in_flight)
+        process.receive(lengths(index), respond)
+        if index + 1 < len(arrivals):
+            clock.at(float(arrivals[index + 1]), lambda: arrive(index + 1))
+
+    if len(arrivals):
+        clock.at(float(arrivals[0]), lambda: arrive(0))
+    clock.run()
+    elapsed = clock.now or 1.0
+    busy = {
+        "python": sum(p.python.busy for p in processes) / len(processes) / elapsed,
+        "tokenizer": sum(p.tokenizer.busy for p in processes) / len(processes) / elapsed,
+        "device": device.busy / elapsed,
+    }
+    return Outcome(latencies, elapsed, sum(p.batches for p in processes), busy)
