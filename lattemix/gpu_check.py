@@ -209,7 +209,8 @@ def _shape_seconds(encoder: Encoder) -> tuple[float, float]:
 
     A library that plans every new size makes a server slow, whose batches have thousands of sizes.
     """
-    first, again = [], []
+    first: list[float] = []
+    again: list[float] = []
     for rows in _NEW_ROWS:
         batch = [encoder.probe] * rows
         for times in (first, again):

@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.__main__ import RESULTS
 from benchmarks.capacity import costs, host, plan
@@ -14,7 +15,31 @@ from benchmarks.report import Table, spread_cell
 from benchmarks.rounds import Spread, run_rounds
 
 ROUNDS, SECONDS = 3, 2.0
-EXAMPLES = [("L4", "1 pair", 8), ("L4", "32 sentences, npy", 4), ("A100", "32 pairs", 8)]
+EXAMPLES = [
+    ("L4", "1 pair", 1),
+    ("L4", "1 pair", 4),
+    ("L4", "32 sentences, npy", 2),
+    ("A100", "32 pairs", 4),
+]
+
+
+class Point(NamedTuple):
+    """A measurement at one load."""
+
+    sent: float  # requests per second
+    goodput: float
+    p50: float  # milliseconds
+    p99: float
+
+
+# docs/performance.md, "Latency": an earlier version of the service.
+QUIET_CAPACITY = 898.0
+QUIET = {
+    10: Point(87, 87, 5.4, 13.9),
+    50: Point(456, 456, 10.1, 32.6),
+    80: Point(721, 719, 15.3, 68.7),
+    120: Point(1082, 878, 524.8, 839.9),
+}
 _MAX_WAIT = 1.0  # default of LATTEMIX_MAX_WAIT_SECONDS
 
 
@@ -56,30 +81,48 @@ def simulate_cpu(rate: float, cores: float = costs.CPU_CORES, seconds: float = 3
     return plan.run(mix, costs.CPU_MODEL, cost, Host(1, cores, _MAX_WAIT), rate, seconds)
 
 
-def validate(results: Path = RESULTS / "bench.json") -> Table:
-    """Simulation beside `make bench BENCH=load`, at the same arrival rates.
+def validate(results: Path = RESULTS / "bench.json") -> None:
+    """Print the simulation beside measurements: of a quiet day, and of `make bench BENCH=load`."""
+    print(compare("quiet machine, docs/performance.md", QUIET_CAPACITY, QUIET))
+    if results.exists():
+        series = json.loads(results.read_text())["parts"]["load"]
 
-    A virtual machine has less than its cores: they are chosen for the measured capacity. The
-    latencies follow from that alone.
+        def median(key: str) -> float:
+            return Spread.of(series[key]).median
+
+        keys = {percent: f"{percent} %/{load.SERVER}" for percent in load.LOADS}
+        measures = ("sent", "goodput", "p50 ms", "p99 ms")
+        measured = {
+            percent: Point(*(median(f"{key}/{measure}") for measure in measures))
+            for percent, key in keys.items()
+        }
+        print(compare(str(results), median(f"{load.CAPACITY}/rate"), measured))
+
+
+def compare(source: str, capacity: float, measured: dict[int, Point]) -> Table:
+    """Simulate the measured arrival rates.
+
+    A virtual machine has less than its cores: they are chosen for the measured capacity, and the
+    rest follows.
     """
-    series = json.loads(results.read_text())["parts"]["load"]
-    capacity = Spread.of(series[f"{load.CAPACITY}/rate"]).median
     cores = capacity * plan.core_seconds(MIXES[0], costs.CPU_MODEL)
     rows = []
-    for percent in load.LOADS:
-        key = f"{percent} %/{load.SERVER}"
-        rate = Spread.of(series[f"{key}/sent"]).median
-        outcomes = [simulate_cpu(rate, each) for each in (cores, costs.CPU_CORES)]
-        row = [f"{percent} %", f"{rate:,.0f}", spread_cell(series, f"{key}/goodput")]
-        row += [f"{each.completed / each.elapsed:,.0f}" for each in outcomes]
-        for percentile in (50, 99):
-            row.append(spread_cell(series, f"{key}/p{percentile} ms", ",.1f"))
-            row += [f"{each.milliseconds(percentile):,.1f}" for each in outcomes]
-        rows.append(row)
-    simulated = [f"{cores:.2f} cores", f"{costs.CPU_CORES:g} cores"]
-    columns = ["load", "sent/s", "200/s", *simulated]
-    columns += ["p50, ms", *simulated, "p99, ms", *simulated]
-    return Table("Simulation beside measurement, int8 on two cores", columns, rows)
+    for percent, point in measured.items():
+        outcome = simulate_cpu(point.sent, cores)
+        rows.append([f"{percent} %", f"{point.sent:,.0f}"])
+        for value, simulated in (
+            (point.goodput, outcome.completed / outcome.elapsed),
+            (point.p50, outcome.milliseconds(50)),
+            (point.p99, outcome.milliseconds(99)),
+        ):
+            rows[-1] += [f"{value:,.1f}", f"{simulated:,.1f}", f"{simulated / value:.2f}"]
+    columns = ["load", "sent/s"]
+    for measure in ("200/s", "p50, ms", "p99, ms"):
+        columns += [measure, "simulated", "ratio"]
+    note = (
+        f"Capacity with 64 clients: {capacity:,.0f} sentences/s, simulated with {cores:.2f} cores."
+    )
+    return Table(f"int8 on two cores: {source}", columns, rows, note)
 
 
 def plan_gpus() -> None:
@@ -96,7 +139,7 @@ def plan_gpus() -> None:
 
 def main() -> None:
     """Run a command."""
-    commands = {"host": measure, "validate": lambda: print(validate()), "plan": plan_gpus}
+    commands = {"host": measure, "validate": validate, "plan": plan_gpus}
     if len(sys.argv) != 2 or sys.argv[1] not in commands:
         sys.exit(f"Usage: python -m benchmarks.capacity {' | '.join(commands)}")
     commands[sys.argv[1]]()

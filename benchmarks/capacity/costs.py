@@ -43,7 +43,6 @@ _FLOPS = {"BERT-base": 170e6, "BERT-large": 604e6, "default": 23e6}
 # eighth. A judgement, not a measurement.
 EFFICIENCY = 0.5
 
-LAUNCH_SECONDS = 0.25e-3  # of ONNX Runtime for the 90 kernels of a batch, on the CPU
 PCIE_BYTES = 12e9  # per second from pinned memory: half of what PCIe 4.0 x16 can do
 NETWORK_BYTES = 25e9 / 8  # per second
 HOST_CORES = 32
@@ -68,7 +67,7 @@ class Gpu(NamedTuple):
         """Service times of `default` in fp16."""
         return Model(
             1 / self.default_tokens,
-            self.batch_seconds + LAUNCH_SECONDS,
+            self.batch_seconds,
             token_budget=16_384,
             length_multiple=8,
         )
@@ -76,7 +75,9 @@ class Gpu(NamedTuple):
 
 _FT = "FasterTransformer, bert_guide.md (2021): 32 x 32 tokens, PyTorch, fp16"
 _TRT = "TensorRT, demo/BERT (April 2026): 128 x 128 tokens, fp16"
-_INFINITY = "infinity, benchmarking.md (March 2024): 256 texts of 450 tokens, onnx-gpu fp16, over HTTP"
+_INFINITY = (
+    "infinity, benchmarking.md (March 2024): 256 texts of 450 tokens, onnx-gpu fp16, over HTTP"
+)
 
 GPUS = [
     Gpu("T4", "BERT-base", 32 * 32 / 8.51e-3, 1.72e-3 / 2, _FT),

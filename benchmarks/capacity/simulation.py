@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,8 @@ from app.engine.queue import Queue, Sentence, Submission
 from lattemix.tokenization import Tokens
 
 Action = Callable[[], None]
+
+_RATE_SECONDS = 0.2  # time constant of the moving average, see app/engine/batcher.py
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,15 @@ class _Loop:
 class Process:
     """One server."""
 
-    def __init__(self, model: Model, cost: HostCost, max_wait: float, cores: Cores, device: Lane):
+    def __init__(
+        self,
+        clock: Clock,
+        model: Model,
+        cost: HostCost,
+        max_wait: float,
+        cores: Cores,
+        device: Lane,
+    ) -> None:
         self.in_flight = self.batches = 0
         self.python, self.tokenizer = Lane(cores), Lane(cores)
         self.queue = Queue(
@@ -187,6 +198,7 @@ class Process:
         )
         self._model, self._cost, self._max_wait = model, cost, max_wait
         self._cores, self._device, self._idle = cores, device, model.threads
+        self._clock, self._rate = clock, model.threads / model.token_seconds
         self._responses: dict[Submission, Callable[[bool], None]] = {}
 
     def receive(self, lengths: Sequence[int], respond: Callable[[bool], None]) -> None:
@@ -205,8 +217,7 @@ class Process:
         self.python.run(self._cost.loop / 2, tokenize)
 
     def _submit(self, lengths: Sequence[int], respond: Callable[[bool], None]) -> None:
-        rate = self._model.threads / self._model.token_seconds
-        if self.queue.tokens_ahead / rate > self._max_wait:
+        if self.queue.tokens_ahead / self._rate > self._max_wait:
             respond(False)
             return
         loop: Any = _Loop()
@@ -229,7 +240,10 @@ class Process:
         submissions = [submission for sentence in batch for submission in sentence.submissions]
         host = sum(self._cost.model / len(each.sentences) for each in submissions)
 
+        start = self._clock.now
+
         def computed() -> None:
+            self._measure(sum(map(len, batch)), self._clock.now - start)
             self.python.run(host / 2, delivered)
 
         def delivered() -> None:
@@ -245,13 +259,19 @@ class Process:
 
         self.python.run(host / 2, compute)
 
+    def _measure(self, tokens: int, seconds: float) -> None:
+        """Update the moving average of the throughput, as the service does."""
+        if self.queue.sentences and seconds:
+            rate = tokens / seconds * self._model.threads
+            self._rate += (rate - self._rate) * min(1.0, seconds / _RATE_SECONDS)
+
     def _deliver(self, batch: list[Sentence]) -> None:
         for sentence in batch:
             for submission in sentence.submissions:
                 submission.pending.discard(sentence)
                 if not submission.pending:
                     respond = self._responses.pop(submission)
-                    self.python.run(self._cost.loop / 2, lambda respond=respond: respond(True))
+                    self.python.run(self._cost.loop / 2, partial(respond, True))
 
 
 def simulate(
@@ -273,7 +293,9 @@ def simulate(
     host, clock = host or Host(), Clock()
     cores = Cores(clock, host.cores)
     device = Lane(Cores(clock, 1))  # runs batches of all processes, in order
-    processes = [Process(model, cost, host.max_wait, cores, device) for _ in range(host.processes)]
+    processes = [
+        Process(clock, model, cost, host.max_wait, cores, device) for _ in range(host.processes)
+    ]
     latencies = np.full(len(arrivals), np.nan)
 
     def arrive(index: int) -> None:
