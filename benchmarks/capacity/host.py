@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +43,16 @@ class NullSession:
         rows, groups = pool.shape[:2]
         if len(self._mixture) < rows or self._mixture.shape[1] != groups:
             self._mixture = np.repeat(self._mixture[:1, :1], rows, axis=0).repeat(groups, axis=1)
-        return self._mixture[:rows].copy()
+        mixtures: NDArray[np.float32] = self._mixture[:rows].copy()
+        return mixtures
 
 
 def serve(arguments: Sequence[str]) -> None:
     """Run `lattemix serve` with the null session."""
-    from lattemix import encoder
     from lattemix.cli import cli
 
-    encoder.Session = NullSession  # type: ignore[assignment,misc]
-    cli(["serve", *arguments])
+    with mock.patch("lattemix.encoder.Session", NullSession):
+        cli(["serve", *arguments])
 
 
 def start() -> Server:
@@ -88,8 +89,9 @@ def requests(mix: Mix, seed: str, count: int) -> list[bytes]:
     return [mix.request(texts[i : i + size]) for i in range(0, len(texts), size)]
 
 
-def measure(mix: Mix, server: Server, seconds: float, seed: str) -> Figures:
+def measure(mix: Mix, server: Server, seconds: float, number: int) -> Figures:
     """Send requests as fast as they are answered, and divide the CPU time by their number."""
+    seed = f"host {number}"
     trial = requests(mix, f"{seed} trial", 64)
     rate = server.closed_loop(trial, CLIENTS).check().rate
     batch = requests(mix, seed, max(CLIENTS, round(rate * seconds)))

@@ -12,8 +12,7 @@ from benchmarks.capacity.simulation import Host, HostCost, Model, Outcome, simul
 from benchmarks.report import Table
 from benchmarks.traffic import poisson_arrivals
 
-LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-REQUESTS = 4000  # per simulation
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9)
 _SEED = "capacity"
 _DRAWN = 4096  # sentences
 
@@ -87,6 +86,11 @@ def run(mix: Mix, model: Model, cost: HostCost, host: Host, rate: float, seconds
     return simulate(arrivals, lambda i: lengths[i * size : (i + 1) * size], model, cost, host)
 
 
+def requests(mix: Mix) -> int:
+    """Number of requests in a simulation."""
+    return 3000 if mix.sentences < 8 else 800
+
+
 def gpu_limits(mix: Mix, gpu: Gpu) -> Limits:
     """Limits by the parameters in `costs`."""
     cost, response = costs.HOST_COSTS[mix.name], costs.RESPONSE_BYTES[mix.name]
@@ -142,7 +146,7 @@ def latencies(gpu: Gpu, mix: Mix, processes: int) -> Table:
     rows = []
     for load in LOADS:
         rate = load * capacity
-        outcome = run(mix, gpu.served(), cost, Host(processes), rate, REQUESTS / rate)
+        outcome = run(mix, gpu.served(), cost, Host(processes), rate, requests(mix) / rate)
         row = [f"{100 * load:.0f} %", f"{rate:,.0f}", f"{rate * mix.sentences:,.0f}"]
         row += [f"{outcome.milliseconds(percentile):.1f}" for percentile in (50, 99)]
         rows.append(row + [f"{100 * share:.0f}" for share in outcome.busy.values()])
