@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.capacity import costs, plan
 from benchmarks.capacity.mixes import MIXES, Mix
-from benchmarks.capacity.simulation import Clock, Cores, Host, HostCost, Lane, Model, simulate
+from benchmarks.capacity.resources import Clock, Cores, Lane
+from benchmarks.capacity.simulation import Host, HostCost, Model, simulate
 from benchmarks.traffic import poisson_arrivals
 
 FREE = HostCost(0.0, 0.0, 0.0)
