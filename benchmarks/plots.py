@@ -20,7 +20,7 @@ from benchmarks.soak import Interval
 
 # From the palette of Okabe and Ito, made for colour-blind readers.
 DARK, LIGHT, ORANGE, GREY = "#0072B2", "#56B4E9", "#D55E00", "#8C8C8C"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
@@ -34,7 +34,7 @@ _STYLE: dict[Any, Any] = {
 def draw(results: Mapping[str, Series], folder: Path) -> list[Path]:
     """Write `<part>.png` for every part with a plot; return the paths."""
     paths = []
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         for part, plot in _PLOTS.items():
             if series := results.get(part):
                 paths.append(folder / f"{part}.png")
@@ -115,7 +115,7 @@ def draw_soak(
 ) -> None:
     """Memory, files, threads and latency over time; a dotted line marks the overload's start."""
     minutes = [sample.seconds / 60 for sample in samples]
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, panels = plt.subplots(4, 1, figsize=(7, 8), sharex=True, layout="constrained")
         fields = {"megabytes": "resident, MB", "files": "open files", "threads": "threads"}
         for axes, (field, label) in zip(panels, fields.items(), strict=False):

@@ -92,6 +92,11 @@ class Server:
             raise
         self.start_seconds = time.perf_counter() - self._start
 
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
     def sample(self) -> Sample:
         """Memory, open files and threads now."""
         process = Path(f"/proc/{self._process.pid}")

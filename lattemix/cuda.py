@@ -1,6 +1,7 @@
 """CUDA: requirements, and batches that pass through pinned memory."""
 
 import math
+import re
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
@@ -10,6 +11,14 @@ import onnxruntime as ort
 from numpy.typing import DTypeLike, NDArray
 
 PROVIDER = "CUDAExecutionProvider"
+
+# Kernels for attention, as bits of ONNX Runtime's `sdpa_kernel`: flash, memory-efficient, two of
+# TensorRT, and the unfused one. Not cuDNN's (8), the default since compute capability 9.0: cuDNN
+# plans every new pair of batch size and length for tens of milliseconds or more.
+_ATTENTION_KERNELS = 1 | 2 | 4 | 32 | 16
+
+# ONNX Runtime's wording of a library's error, such as "CUDNN failure 1001: ...".
+_FAILURE = re.compile(r"\b(CUDA|CUDNN|CUBLAS) failure")
 
 # CUDA's major version: oldest driver on Linux, lowest compute capability.
 _REQUIREMENTS = {"12": ("525", "6.0"), "13": ("580", "7.5")}
@@ -35,7 +44,16 @@ def options(device_id: int) -> tuple[str, dict[str, Any]]:
     """Return the execution provider with its options."""
     # TF32 would round the inputs of float32 products to 10 bits: those of fp32 models, and the
     # mixtures of all models when they are pooled.
-    return PROVIDER, {"device_id": device_id, "use_tf32": 0}
+    return PROVIDER, {
+        "device_id": device_id,
+        "use_tf32": 0,
+        "sdpa_kernel": _ATTENTION_KERNELS,
+    }
+
+
+def is_failure(error: Exception) -> bool:
+    """Tell an error of CUDA and its libraries from one in the model."""
+    return _FAILURE.search(str(error)) is not None
 
 
 def pinned_memory(device_id: int) -> ort.OrtMemoryInfo:

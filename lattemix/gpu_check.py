@@ -1,8 +1,11 @@
 """Check a model on a GPU: where its operators run, how exact and how fast it is."""
 
 import json
+import os
 import shutil
+import statistics
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ MAX_DIFFERENCE = 0.01
 MIN_AGREEMENT = 0.999
 
 _ROWS = (1, 8, 64)  # sentences per batch, beside full batches
+_NEW_ROWS = range(65, 97)  # sizes that nothing else here has
 _EXECUTION_PROVIDERS = {"cuda": cuda.PROVIDER, "cpu": "CPUExecutionProvider"}
 # A single character, more tokens than transformers read, repeated words, emoji, other scripts.
 _ODD_TEXTS = ["a", "?", "the " * 6, "dog " * 600, "1 " * 300, "!" * 600, "\U0001f600" * 300]
@@ -53,6 +57,7 @@ class Report:
     environment: dict[str, str]
     checks: list[Check]
     speeds: list[Speed]
+    shapes: tuple[float, float]  # see `_shape_seconds`
 
     @property
     def passed(self) -> bool:
@@ -73,6 +78,8 @@ class Report:
                 "Tokens per second, by tokens per sentence and sentences per batch, and the median "
                 "duration of a batch:",
                 self._speed_table(),
+                "A batch of a size not seen before took {:.2f} ms, and {:.2f} ms when repeated "
+                "(medians).".format(*(seconds * 1000 for seconds in self.shapes)),
             ]
         )
 
@@ -121,6 +128,7 @@ def check_gpu(
         _environment(settings.device_id),
         [_check_placement(model, provider, settings.device_id), *_check_parity(encoder, reference)],
         [measure_speed(encoder, length, rows, seconds) for length, rows in sizes],
+        _shape_seconds(encoder),
     )
 
 
@@ -196,6 +204,22 @@ def _rank_agreement(
     return float(spearman(scores, labels)(np.ones((1, len(scores))))[0])
 
 
+def _shape_seconds(encoder: Encoder) -> tuple[float, float]:
+    """Median duration of batches of new sizes, and of the same batches again.
+
+    A library that plans every new size makes a server slow, whose batches have thousands of sizes.
+    """
+    first: list[float] = []
+    again: list[float] = []
+    for rows in _NEW_ROWS:
+        batch = [encoder.probe] * rows
+        for times in (first, again):
+            start = time.perf_counter()
+            encoder.run(batch)
+            times.append(time.perf_counter() - start)
+    return statistics.median(first), statistics.median(again)
+
+
 def _environment(device_id: int) -> dict[str, str]:
     """Versions and hardware; nvidia-smi knows the GPU."""
     environment = {"GPU": "unknown GPU (no nvidia-smi)"}
@@ -208,7 +232,7 @@ def _environment(device_id: int) -> dict[str, str]:
     program = shutil.which("nvidia-smi")
     if program:
         query = f"--query-gpu={','.join(fields.values())}"
-        command = [program, query, "--format=csv,noheader", f"--id={device_id}"]
+        command = [program, query, "--format=csv,noheader", f"--id={_gpu_name(device_id)}"]
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         if outcome.returncode == 0:
             values = (value.strip() for value in outcome.stdout.split(","))
@@ -218,6 +242,13 @@ def _environment(device_id: int) -> dict[str, str]:
         "ONNX Runtime": ort.__version__,
         "CUDA of ONNX Runtime": getattr(ort, "cuda_version", "") or "none",
     }
+
+
+def _gpu_name(device_id: int) -> str:
+    """Name of a GPU for nvidia-smi, whose numbers ignore CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or None
+    names = visible.split(",") if visible else []
+    return names[device_id].strip() if device_id < len(names) else str(device_id)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:

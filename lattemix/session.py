@@ -72,7 +72,7 @@ class Session:
                 enable_fallback=provider == "auto",
             )
         except Exception as error:  # ONNX Runtime's errors share no public base
-            if provider == "cuda" and "CUDA failure" in str(error):
+            if provider == "cuda" and cuda.is_failure(error):
                 raise ProviderError(_cuda_failure(" ".join(str(error).split()))) from error
             raise ArtifactError(f"ONNX Runtime cannot load {artifact.model}: {error}.") from error
         self.provider = _provider_in_use(self._session, provider)
@@ -106,6 +106,8 @@ def execution_providers(provider: Provider, device_id: int) -> list[Any]:
         ProviderError: this ONNX Runtime was built without the provider.
     """
     if provider != "cpu":
+        # ONNX Runtime warns of the lack of a plug-in for CUDA, which it has built in.
+        ort.set_default_logger_severity(3)
         ort.preload_dlls()  # CUDA and cuDNN from their wheels; none in a build for the CPU
     available = ort.get_available_providers()
     if provider == "auto":

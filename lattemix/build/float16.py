@@ -47,8 +47,8 @@ class Float16Graph(Graph):
     def embed(self, embeddings: Embeddings) -> tuple[str, str]:
         """Return the embeddings of `input_ids` [B, S, H] and the texts' lengths [B].
 
-        CUDA has no fused attention kernel for a mask [B, S], but for lengths. So padding must be on
-        the right.
+        CUDA has no fused attention kernel for a mask [B, S], but for lengths, up to compute
+        capability 8.9. So padding must be on the right.
         """
         ids, mask = (
             self.op("Cast", name, to=TensorProto.INT32) for name in ("input_ids", "attention_mask")

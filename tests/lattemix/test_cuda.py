@@ -68,3 +68,18 @@ def test_requirements_name_driver_and_compute_capability(
 
 def test_requirements_of_an_unknown_cuda_name_its_version() -> None:
     assert "CUDA 99.1" in cuda.requirements("99.1")
+
+
+def test_options_leave_out_tf32_and_attention_by_cudnn() -> None:
+    name, options = cuda.options(1)
+    assert name == "CUDAExecutionProvider"
+    assert options["device_id"] == 1
+    assert options["use_tf32"] == 0
+    kernels = options["sdpa_kernel"]
+    assert kernels & 4  # TensorRT's fused attention, for the lengths that the fp16 graph has
+    assert not kernels & 8  # cuDNN's
+
+
+def test_tells_failures_of_cuda_from_those_of_the_model() -> None:
+    assert cuda.is_failure(RuntimeError("CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED"))
+    assert not cuda.is_failure(RuntimeError("Load model failed: protobuf parsing failed."))

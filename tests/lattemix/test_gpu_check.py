@@ -42,6 +42,15 @@ def test_checks_placement_and_parity(report: Report) -> None:
     assert 0.999 < float(agreement.partition(" ")[0]) <= 1
 
 
+def test_measures_batches_of_new_sizes(report: Report) -> None:
+    first, again = report.shapes
+    assert first > 0
+    assert again > 0
+    assert f"took {first * 1000:.2f} ms, and {again * 1000:.2f} ms when repeated" in (
+        report.markdown()
+    )
+
+
 def test_measures_each_length_with_several_batch_sizes(report: Report) -> None:
     sizes = [(speed.length, speed.rows) for speed in report.speeds]
     assert sizes == [(8, 1), (8, 8), (16, 1), (16, 4)]  # the model reads 16 tokens
@@ -112,12 +121,19 @@ def artifact_only_in_fp16(head_directory: Path, backbone: Path, tmp_path: Path) 
 
 def test_describes_the_gpu_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\necho "$@" >&2\necho "NVIDIA L4, 580.95.05, 8.9, 23034 MiB"\n')
+    arguments = tmp_path / "arguments"
+    answer = "NVIDIA L4, 580.95.05, 8.9, 23034 MiB"
+    program.write_text(f'#!/bin/sh\necho "$@" >{arguments}\necho "{answer}"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     environment = gpu_check._environment(0)
     assert environment["GPU"] == "NVIDIA L4"
     assert environment["driver"] == "580.95.05"
     assert environment["compute capability"] == "8.9"
+    assert "--id=0" in arguments.read_text()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-6d2a")
+    gpu_check._environment(1)
+    assert "--id=GPU-6d2a" in arguments.read_text()
     program.write_text("#!/bin/sh\necho no devices were found\nexit 6\n")
     assert gpu_check._environment(0)["GPU"] == "unknown GPU (no nvidia-smi)"

@@ -3,6 +3,7 @@ import dataclasses
 import onnxruntime
 import pytest
 
+from lattemix import cuda
 from lattemix.session import ProviderError, Session
 from model_store import Artifact, ArtifactError, Store
 
@@ -63,10 +64,7 @@ def test_rejects_a_silent_fallback_to_the_cpu(
     start = onnxruntime.InferenceSession
 
     def fall_back(path, options, providers, **others):
-        assert providers == [
-            ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 0}),
-            "CPUExecutionProvider",
-        ]
+        assert providers == [cuda.options(1), "CPUExecutionProvider"]
         return start(path, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
@@ -77,10 +75,17 @@ def test_rejects_a_silent_fallback_to_the_cpu(
         Session(artifact, provider="cuda", device_id=1)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+        "CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED",
+        "CUBLAS failure 1: CUBLAS_STATUS_NOT_INITIALIZED",
+    ],
+)
 def test_reports_why_cuda_could_not_be_started(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+    reason: str, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reason = "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"
 
     def fail(path, options, enable_fallback, **others):
         assert not enable_fallback  # it would print the reason and use the CPU

@@ -6,6 +6,7 @@ the kernels for our opset.
 
 import json
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ def missing_kernels(model: onnx.ModelProto) -> list[str]:
             missing.append(f"{node.name}: no kernel")
             continue
         bound: dict[str, str] = {}
-        for variable, name in zip(kernel["inputs"], node.input, strict=False):
+        # Max takes any number of inputs: the last variable is that of all others.
+        variables = chain(kernel["inputs"], repeat(kernel["inputs"][-1]))
+        for variable, name in zip(variables, node.input, strict=False):
             if name and bound.setdefault(variable, types[name]) != types[name]:
                 missing.append(f"{node.name}: {variable} is {bound[variable]} and {types[name]}")
         for variable, kind in bound.items():
@@ -141,12 +144,14 @@ def test_finds_nodes_without_a_kernel() -> None:
     graph.fused("BiasGelu", "input_ids", "attention_mask")
     half = graph.constant("half", np.ones((2, 2), np.float16))
     graph.op("MatMul", half, graph.constant("single", np.ones((2, 2), np.float32)))
+    graph.op("Max", half, "single")
     graph.op("Hardmax", half)
     total = graph.op("Cast", "input_ids", to=TensorProto.FLOAT)
     assert missing_kernels(to_model(graph, total, "mixture", ["B", "S"])) == [
         "BiasGelu_0: T is int64",
         "MatMul_1: T is float16 and float",
-        "Hardmax_2: no kernel",
+        "Max_2: T is float16 and float",
+        "Hardmax_3: no kernel",
     ]
 
 
