@@ -119,14 +119,16 @@ class Server:
         port: int,
         ready_path: str,
         environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
-        """Start the command and wait until `ready_path` returns 200."""
+        """Start the command, in a directory, and wait until `ready_path` returns 200."""
         self.port = port
         self._start = time.perf_counter()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the server
         self._process = subprocess.Popen(
             command,
             env={**os.environ, **(environment or {})},
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,

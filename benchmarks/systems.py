@@ -142,10 +142,10 @@ class Systems:
         servers = started(starts)
         return {name: Service(lambda s=s: s, *requests) for name, s in servers.items()}  # type: ignore[misc]
 
-    def _infinity(self, model: Path, engine: str) -> Server:
+    def _infinity(self, directory: Path, engine: str) -> Server:
         port = free_port()
         options = {
-            "--model-id": str(model),
+            "--model-id": ".",  # its engine `optimum` finds no model by an absolute path
             "--served-model-name": traffic.BACKBONE,
             "--engine": engine,
             "--device": "cpu",
@@ -154,8 +154,12 @@ class Systems:
             "--port": str(port),
         }
         arguments = [argument for option in options.items() for argument in option]
-        environment = {"INFINITY_ANONYMOUS_USAGE_STATS": "0", "HF_HUB_OFFLINE": "1"}
-        server = Server([INFINITY, "v2", *arguments], port, "/health", environment)
+        environment = {
+            "HF_HUB_CACHE": str(self._converted / "infinity"),  # for models that it optimises
+            "HF_HUB_OFFLINE": "1",
+            "INFINITY_ANONYMOUS_USAGE_STATS": "0",
+        }
+        server = Server([INFINITY, "v2", *arguments], port, "/health", environment, directory)
         return self._warm(server, traffic.infinity_embed)
 
     def _start_server(self, precision: Precision, name: str = "default") -> Server:

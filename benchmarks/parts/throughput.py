@@ -14,6 +14,7 @@ from benchmarks.traffic import chunks, embed
 TEXTS, CLIENTS = 32, 8  # texts per request, concurrent requests
 PAIR_CLIENTS = 32  # where a request is one pair
 STATIC = "static"
+_WARM_UP_SENTENCES = 256
 _STATIC_TOKENS = 0.5  # tokens of a sentence, relative to their cost: static models are fast
 
 DrawLengths = Callable[[str], Lengths]  # takes a seed
@@ -58,7 +59,8 @@ def _measurements(
 
 
 def _encode(draw: DrawLengths, worker: AnyWorker, number: int) -> Figures:
-    """All texts in one call."""
+    """All texts in one call, after a short one: the system has been idle."""
+    worker(texts.sentences(f"warm-up {number}", _WARM_UP_SENTENCES))
     lengths = draw(f"bulk {number}")
     return {"rate": len(lengths) / worker(texts.write(lengths, f"bulk {number}"))}
 
