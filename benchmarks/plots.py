@@ -61,7 +61,7 @@ def _throughput(series: Series) -> Figure:
         median, low, high = spreads[name]
         axes.hlines(position, low, high, color="black")
         axes.text(high, position, f" {median:,.0f}", va="center")
-    axes.set(xlabel="sentences per second", title="Bulk: 32 texts per request, 8 clients")
+    axes.set(xlabel="sentences per second", title="Bulk. Servers: 32 texts per request, 8 clients")
     axes.margins(x=0.12)
     return figure
 

@@ -9,7 +9,7 @@ import numpy as np
 # A sentence-transformers directory in `directory`. infinity's engine `optimum` takes
 # *quantize*.onnx from it.
 EXPORT = "sentence-transformers"
-PLAIN, QUANTISED = "onnx/model.onnx", "onnx/model_quantized.onnx"
+PLAIN, QUANTISED = "onnx/model.onnx", "model_quantized.onnx"
 _CALIBRATION = Path(__file__).parents[2] / "lattemix" / "build" / "activations.txt"
 
 
@@ -36,6 +36,7 @@ def onnx_export(checkpoint: Path, directory: Path) -> Path:
         export_dynamic_quantized_onnx_model(
             model, "avx512_vnni", str(target), file_suffix="quantized"
         )
+        (target / "onnx" / QUANTISED).rename(target / QUANTISED)  # infinity looks for it there
     return target
 
 
