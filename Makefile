@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INFINITY := .venv-infinity
+PEERS := .venv-peers
 AUDIT := .venv-audit
 TOOLS := build/tools
 STORE := $(or $(STORE),$(LATTEMIX_STORE),model_store/artifacts)
@@ -84,7 +85,7 @@ lock-check: lock
 	@git --no-pager diff --exit-code requirements || { \
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
 
-bench: $(VENV)/.bench $(ARTIFACTS) $(STORE)/default/fp32/manifest.json $(INFINITY)/.installed
+bench: $(VENV)/.bench $(ARTIFACTS) $(STORE)/default/fp32/manifest.json $(INFINITY)/.installed $(PEERS)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)
 
 soak: $(VENV)/.bench $(ARTIFACTS)
@@ -101,7 +102,7 @@ audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/cpu.txt -r requirements/gpu.txt
 
 clean:
-	rm -rf $(VENV) $(INFINITY) $(AUDIT) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(INFINITY) $(PEERS) $(AUDIT) benchmarks/results model_store/artifacts build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Order-only: installing packages does not rebuild the models.
@@ -132,12 +133,15 @@ $(AUDIT)/.installed: | $(BIN)/pip
 	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-audit==2.10.1
 	@touch $@
 
-# infinity needs other versions of our dependencies, hence its own environment. Benchmarks run without it, too.
-$(INFINITY)/.installed: benchmarks/infinity.txt | $(BIN)/pip
-	@echo "Installing infinity into $(INFINITY)"
-	@$(BIN)/python -m venv --clear $(INFINITY)
-	@$(INFINITY)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && touch $@ || \
-	  echo "make: pip could not install infinity; see above. It is left out." >&2
+# infinity and the peers need other versions of our dependencies, hence their own environments.
+# Benchmarks run without them, too. OpenVINO and NNCF report their use through openvino-telemetry,
+# and do without it if it is not there.
+$(INFINITY)/.installed $(PEERS)/.installed: .venv-%/.installed: benchmarks/%.txt | $(BIN)/pip
+	@echo "Installing $* into $(@D)"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $< && \
+	  $(@D)/bin/python -m pip uninstall --quiet --yes openvino-telemetry && touch $@ || \
+	  { rm -rf $(@D); echo "make: pip could not install $*; see above. It is left out." >&2; }
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -18,13 +18,14 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.parts import kernels, latency, load, memory, throughput
+from benchmarks.parts import kernels, latency, load, memory, quality, throughput
 from benchmarks.rounds import Plan, Series
 from benchmarks.systems import MISSING, Systems
 
 RESULTS = Path(__file__).parent / "results"
 PARTS: dict[str, ModuleType] = {
     "throughput": throughput,
+    "quality": quality,
     "latency": latency,
     "load": load,
     "memory": memory,
@@ -42,25 +43,34 @@ def main(
         float | None,
         typer.Option(min=0.01, help="Seconds per measurement. Default: 2, quick: 1."),
     ] = None,
+    model2vec: Annotated[
+        Path | None, typer.Option(exists=True, help="Directory of a model of model2vec.")
+    ] = None,
+    sts: Annotated[
+        Path | None, typer.Option(exists=True, help="File of the STS benchmark, for quality.")
+    ] = None,
 ) -> None:
     """Measure speed and memory beside other libraries and servers."""
     if unknown := set(parts or ()) - PARTS.keys():
         raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
-    plan = Plan(rounds or (3 if quick else 9), seconds or (1.0 if quick else 2.0), quick)
+    rounds, seconds = rounds or (3 if quick else 9), seconds or (1.0 if quick else 2.0)
+    plan = Plan(rounds, seconds, quick, str(sts) if sts else None)
     for name in MISSING:
         print(f"{name} is not installed and left out: `make bench` installs it.")
-    results, failures = measure(plan, parts or list(PARTS))
+    results, failures = measure(plan, parts or list(PARTS), model2vec)
     save(results, plan)
     if failures:
         sys.exit(f"Failed: {', '.join(failures)}.")
 
 
-def measure(plan: Plan, parts: list[str]) -> tuple[dict[str, Series], list[str]]:
+def measure(
+    plan: Plan, parts: list[str], model2vec: Path | None
+) -> tuple[dict[str, Series], list[str]]:
     """Run parts; return their series, and the names of those that failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stops the servers
     results: dict[str, Series] = {}
     failures: list[str] = []
-    with closing(Systems()) as systems:
+    with closing(Systems(model2vec)) as systems:
         for name in parts:
             print(name, flush=True)
             try:

@@ -12,19 +12,20 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from benchmarks.peers.engines import Peer
 from benchmarks.texts import sentences
-from lattemix.encoder import Encoder, batches
+from lattemix.encoder import Encoder
 from lattemix.settings import ModelSettings, read_settings
+from lattemix.similarity import similarity
 from lattemix.tokenization import Tokenizer, Tokens
 from model_store import Artifact, Precision, Store
 
 WARM_UP_SENTENCES = 64
-BATCH_TOKENS = 1024  # per batch of plain ONNX Runtime, which runs it on all cores
 
 
-def default_artifact(precision: Precision) -> Artifact:
-    """The default model."""
-    return Store(read_settings(ModelSettings).store).open(f"default:{precision}")
+def open_artifact(precision: Precision, name: str = "default") -> Artifact:
+    """One of our models."""
+    return Store(read_settings(ModelSettings).store).open(f"{name}:{precision}")
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -37,38 +38,40 @@ def timed(function: Callable[[], object]) -> float:
 class LatteMix:
     """`Encoder.encode`."""
 
-    def __init__(self, precision: Precision) -> None:
-        self._encoder = Encoder(default_artifact(precision))
-        self(sentences("warm-up", WARM_UP_SENTENCES))
+    def __init__(self, precision: Precision, name: str = "default") -> None:
+        self._encoder = Encoder(open_artifact(precision, name))
 
     def __call__(self, texts: Sequence[str]) -> float:
         """Seconds to encode all texts in one call."""
         return timed(lambda: self._encoder.encode(texts))
 
-
-class SentenceTransformers:
-    """`SentenceTransformer.encode` in batches of 32: mean pooling, no mixture head."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self._model = SentenceTransformer(str(checkpoint), device="cpu")
-        self(sentences("warm-up", WARM_UP_SENTENCES))
-
-    def __call__(self, texts: Sequence[str]) -> float:
-        """Seconds to encode all texts in one call."""
-        return timed(
-            lambda: self._model.encode(list(texts), batch_size=32, show_progress_bar=False)
-        )
+    def similarities(self, a: Sequence[str], b: Sequence[str]) -> list[float]:
+        """Return the similarity of each pair of texts, by the model's recommended metric."""
+        first, second = (self._encoder.encode(texts).mixtures for texts in (a, b))
+        metric, centre = self._encoder.manifest.recommended_metric, self._encoder.centre
+        scores: list[float] = similarity(metric, first, second, centre).tolist()
+        return scores
 
 
-class OnnxRuntime:
-    """Our `model.onnx` in plain ONNX Runtime, with its default threads."""
+class Model2Vec(Peer):
+    """model2vec's static models."""
+
+    def __init__(self, directory: Path) -> None:
+        from model2vec import StaticModel
+
+        self._model = StaticModel.from_pretrained(directory)
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts: [N, H]."""
+        vectors: NDArray[np.float32] = self._model.encode(texts)
+        return vectors
+
+
+class BareCalls:
+    """`run` of our `model.onnx` in plain ONNX Runtime, with its default threads."""
 
     def __init__(self, precision: Precision) -> None:
-        artifact = default_artifact(precision)
+        artifact = open_artifact(precision)
         self._tokenizer = Tokenizer(artifact.tokenizer, artifact.manifest.max_tokens)
         options = ort.SessionOptions()
         options.log_severity_level = 3
@@ -80,27 +83,13 @@ class OnnxRuntime:
         )
         self(sentences("warm-up", WARM_UP_SENTENCES))
 
-    def __call__(self, texts: Sequence[str]) -> float:
-        """Seconds to tokenize all texts and run them in batches of similar length."""
-
-        def encode() -> None:
-            tokens = self._tokenizer(texts)
-            for batch in batches([len(text.ids) for text in tokens], BATCH_TOKENS):
-                self._session.run(None, self._inputs([tokens[i] for i in batch]))
-
-        return timed(encode)
-
-    def call_seconds(self, texts: Sequence[str]) -> list[float]:
+    def __call__(self, texts: Sequence[str]) -> list[float]:
         """Seconds of one `run` per text, tokenized beforehand."""
-        inputs = [self._inputs([tokens]) for tokens in self._tokenizer(texts)]
+        inputs = [self._inputs(tokens) for tokens in self._tokenizer(texts)]
         return [timed(lambda each=each: self._session.run(None, each)) for each in inputs]  # type: ignore[misc]
 
-    def _inputs(self, batch: Sequence[Tokens]) -> dict[str, NDArray[Any]]:
-        """Padded inputs of the graph, with uniform token weights."""
-        shape = (len(batch), max(len(tokens.ids) for tokens in batch))
-        ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for row, tokens in enumerate(batch):
-            ids[row, : len(tokens.ids)] = tokens.ids
-            mask[row, : len(tokens.ids)] = 1
-        pool = (mask / mask.sum(axis=1, keepdims=True)).astype(np.float32)[:, None]
-        return {"input_ids": ids, "attention_mask": mask, "pool": pool}
+    def _inputs(self, tokens: Tokens) -> dict[str, NDArray[Any]]:
+        """Inputs of the graph, with uniform token weights."""
+        ids = np.array([tokens.ids])  # [1, S]
+        pool = np.full((1, *ids.shape), 1 / ids.size, np.float32)
+        return {"input_ids": ids, "attention_mask": np.ones_like(ids), "pool": pool}

@@ -17,6 +17,7 @@ from benchmarks.processes import Sample
 from benchmarks.report import system_names
 from benchmarks.rounds import Series, Spread
 from benchmarks.soak import Interval
+from benchmarks.systems import is_ours
 
 # From the palette of Okabe and Ito, made for colour-blind readers.
 DARK, LIGHT, ORANGE, GREY = "#0072B2", "#56B4E9", "#D55E00", "#8C8C8C"
@@ -60,7 +61,7 @@ def _throughput(series: Series) -> Figure:
         median, low, high = spreads[name]
         axes.hlines(position, low, high, color="black")
         axes.text(high, position, f" {median:,.0f}", va="center")
-    axes.set(xlabel="sentences per second", title="Bulk: 32 texts per request, 8 clients")
+    axes.set(xlabel="sentences per second", title="Bulk. Servers: 32 texts per request, 8 clients")
     axes.margins(x=0.12)
     return figure
 
@@ -76,7 +77,7 @@ def _latency(series: Series) -> Figure:
                 _medians(series, [f"{workload}/{name}/p{p} ms" for p in PERCENTILES]),
                 marker="o",
                 color=_colour(name),
-                linestyle=":" if name.startswith("ONNX Runtime") else "-",
+                linestyle=":" if name.startswith("bare call") else "-",
                 label=name,
             )
         axes.set_ylim(bottom=0)
@@ -137,7 +138,7 @@ def _medians(series: Series, keys: Sequence[str]) -> list[float]:
 
 
 def _colour(name: str) -> str:
-    if name.startswith(("infinity", "sentence-transformers")):
+    if not is_ours(name):
         return GREY
     return DARK if "int8" in name else LIGHT
 

@@ -3,6 +3,7 @@
 import http.client
 import multiprocessing
 import os
+import pickle
 import socket
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from benchmarks.load_generator import HOST, Responses, closed_loop, open_loop
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.005
-_LOG_BYTES = 2000  # of the log's end, shown if a server exits
+_LOG_BYTES = 2000  # of the log's end, shown if a process exits
 _target: Any = None  # in a worker process: the object that calls go to
 
 
@@ -44,6 +45,51 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         self._pool.shutdown()
+
+
+class ForeignWorker:
+    """A `Worker` in another interpreter, whose program reads and writes pickles."""
+
+    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        """Start the program; raise RuntimeError with the end of its log if it exits."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        try:
+            self._receive()
+        except BaseException:
+            self.close()
+            raise
+
+    def __call__(self, *arguments: object) -> Any:
+        """Call the object."""
+        return self.call("__call__", *arguments)
+
+    def call(self, method: str, *arguments: object) -> Any:
+        """Call a method of the object."""
+        assert self._process.stdin
+        pickle.dump((method, arguments), self._process.stdin)
+        self._process.stdin.flush()
+        return self._receive()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
+
+    def _receive(self) -> Any:
+        assert self._process.stdout
+        try:
+            return pickle.load(self._process.stdout)
+        except EOFError:
+            code, log = self._process.wait(), end_of_log(self._log)
+            raise RuntimeError(f"A worker exited with {code}:\n{log}") from None
 
 
 def _create(factory: Callable[..., Any], arguments: Sequence[object]) -> None:
@@ -73,14 +119,16 @@ class Server:
         port: int,
         ready_path: str,
         environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
-        """Start the command and wait until `ready_path` returns 200."""
+        """Start the command, in a directory, and wait until `ready_path` returns 200."""
         self.port = port
         self._start = time.perf_counter()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the server
         self._process = subprocess.Popen(
             command,
             env={**os.environ, **(environment or {})},
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -125,8 +173,7 @@ class Server:
     def check(self) -> None:
         """Raise RuntimeError with the end of the log if the server has exited."""
         if self._process.poll() is not None:
-            self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _LOG_BYTES))
-            log = self._log.read().decode(errors="replace")
+            log = end_of_log(self._log)
             raise RuntimeError(f"A server exited with {self._process.returncode}:\n{log}")
 
     def close(self) -> None:
@@ -145,6 +192,12 @@ class Server:
                 return
             time.sleep(_POLL_SECONDS)
         raise RuntimeError(f"A server was not ready within {_START_SECONDS:g} s.")
+
+
+def end_of_log(log: IO[bytes]) -> str:
+    """The last lines of a log."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
+    return log.read().decode(errors="replace")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Plan:
     rounds: int
     seconds: float  # approximate duration of one measurement of a slow system
     quick: bool
+    sts: str | None = None  # a file of the STS benchmark
 
     @property
     def few_rounds(self) -> int:

@@ -1,4 +1,4 @@
-"""Latency of single sentences with 1, 8 and 64 clients, beside plain ONNX Runtime calls."""
+"""Latency of single sentences with 1, 8 and 64 clients, beside bare calls of ONNX Runtime."""
 
 from functools import partial
 
@@ -16,16 +16,16 @@ SHARES = {1: 0.3, 8: 0.7, 64: 1.5}
 
 
 def run(plan: Plan, systems: Systems) -> Series:
-    """Measure servers with every number of clients, and plain calls."""
+    """Measure servers with every number of clients, and bare calls."""
     measurements: dict[str, Measurement] = {}
     for precision in PRECISIONS:
         count = round(plan.sentences() * SHARES[1])
-        name = f"{workload_name(1)}/ONNX Runtime {precision}"
+        name = f"{workload_name(1)}/bare call {precision}"
         measurements[name] = partial(_calls, systems, precision, count)
     for name, service in systems.services().items():
         for clients, share in SHARES.items():
             # infinity is several times slower
-            count = round(plan.sentences() * share / (3 if name == "infinity" else 1))
+            count = round(plan.sentences() * share / (3 if name.startswith("infinity") else 1))
             workload = workload_name(clients)
             measurements[f"{workload}/{name}"] = partial(_requests, service, clients, count)
     return run_rounds(measurements, plan.rounds)
@@ -52,7 +52,7 @@ def _requests(service: Service, clients: int, count: int, number: int) -> Figure
 
 def _calls(systems: Systems, precision: Precision, count: int, number: int) -> Figures:
     sentences = texts.sentences(f"1 clients {number}", count)
-    seconds = np.array(systems.onnx_runtime(precision).call("call_seconds", sentences))
+    seconds = np.array(systems.bare_calls(precision)(sentences))
     percentiles = {f"p{p} ms": float(np.percentile(seconds, p)) * 1000 for p in PERCENTILES}
     return {"rate": count / seconds.sum(), **percentiles}
 
@@ -67,7 +67,7 @@ def _table(series: Series, clients: int) -> Table:
     rows = []
     for name in system_names(series, workload, "rate"):
         key, precision = f"{workload}/{name}", name.split()[-1]
-        plain_call = f"{workload}/ONNX Runtime {precision}/p50 ms"
+        plain_call = f"{workload}/bare call {precision}/p50 ms"
         rows.append(
             [
                 name,
@@ -79,5 +79,5 @@ def _table(series: Series, clients: int) -> Table:
             ]
         )
     columns = ["", "sentences/s", *(f"p{p}, ms" for p in PERCENTILES)]
-    columns += ["p50 ÷ ONNX Runtime", "client CPU, ms", "server CPU, ms"]
+    columns += ["p50 ÷ bare call", "client CPU, ms", "server CPU, ms"]
     return Table(f"Single sentences, {workload}", columns, rows)

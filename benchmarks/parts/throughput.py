@@ -1,19 +1,21 @@
-"""Sentences per second: bulk requests, mixed lengths, and pairs."""
+"""Sentences per second: bulk requests, mixed lengths, pairs, and static models."""
 
 from collections.abc import Callable
 from functools import partial
 
 from benchmarks import texts
 from benchmarks.load_generator import Responses
-from benchmarks.processes import Worker
 from benchmarks.report import Table, ratio_cell, spread_cell, system_names, workload_names
-from benchmarks.rounds import Figures, Measurement, Plan, Series, run_rounds
-from benchmarks.systems import MISSING, PRECISIONS, Service, Systems
+from benchmarks.rounds import Figures, Measurement, Plan, Series, Spread, run_rounds
+from benchmarks.systems import AnyWorker, Service, Systems, category, is_ours
 from benchmarks.texts import Lengths
-from benchmarks.traffic import chunks
+from benchmarks.traffic import chunks, embed
 
 TEXTS, CLIENTS = 32, 8  # texts per request, concurrent requests
 PAIR_CLIENTS = 32  # where a request is one pair
+STATIC = "static"
+_WARM_UP_SENTENCES = 256
+_STATIC_TOKENS = 0.5  # tokens of a sentence, relative to their cost: static models are fast
 
 DrawLengths = Callable[[str], Lengths]  # takes a seed
 
@@ -21,11 +23,16 @@ DrawLengths = Callable[[str], Lengths]  # takes a seed
 def run(plan: Plan, systems: Systems) -> Series:
     """Measure all systems on bulk and mixed lengths, and servers on pairs; quick: bulk only."""
     bulk = partial(texts.sts_lengths, count=plan.sentences())
-    series = run_rounds(_measurements(systems, "bulk", bulk), plan.rounds)
+    services = systems.services(json=True)
+    series = run_rounds(_measurements(systems.libraries, services, "bulk", bulk), plan.rounds)
+    many = partial(texts.sts_lengths, count=plan.sentences(_STATIC_TOKENS))
+    fast = {"server fast": Service(partial(systems.server, "int8", "fast"), embed)}
+    series |= run_rounds(_measurements(systems.static, fast, STATIC, many), plan.rounds)
     if plan.quick:
         return series
     mixed = partial(texts.mixed_lengths, count=plan.sentences(tokens=57))
-    series |= run_rounds(_measurements(systems, "mixed lengths", mixed), plan.few_rounds)
+    measurements = _measurements(systems.libraries, services, "mixed lengths", mixed)
+    series |= run_rounds(measurements, plan.few_rounds)
     for size, clients in ((1, PAIR_CLIENTS), (TEXTS, CLIENTS)):
         pairs: dict[str, Measurement] = {
             f"pairs, {size} per request/{name}": partial(
@@ -37,27 +44,25 @@ def run(plan: Plan, systems: Systems) -> Series:
     return series
 
 
-def _measurements(systems: Systems, workload: str, draw: DrawLengths) -> dict[str, Measurement]:
-    """One measurement per system, on sentences of the same lengths."""
+def _measurements(
+    workers: dict[str, AnyWorker], services: dict[str, Service], workload: str, draw: DrawLengths
+) -> dict[str, Measurement]:
+    """One measurement per system, on sentences of the same lengths, after a warm-up."""
     measurements: dict[str, Measurement] = {}
-    for precision in PRECISIONS:
-        library = partial(systems.library, precision)
-        measurements[f"library {precision}"] = partial(_encode, draw, library)
-        plain = partial(systems.onnx_runtime, precision)
-        measurements[f"ONNX Runtime {precision}"] = partial(_encode, draw, plain)
-    if "sentence-transformers" not in MISSING:
-        measurements["sentence-transformers"] = partial(
-            _encode, draw, lambda: systems.sentence_transformers
-        )
-    for name, service in systems.services(json=True).items():
-        measurements[name] = partial(_request, service, draw, name)
-    return {f"{workload}/{name}": each for name, each in measurements.items()}
+    for name, worker in workers.items():
+        measurements[f"{workload}/{name}"] = partial(_encode, draw, worker)
+    for name, service in services.items():
+        measurements[f"{workload}/{name}"] = partial(_request, service, draw, name)
+    for measurement in measurements.values():
+        measurement(-1)
+    return measurements
 
 
-def _encode(draw: DrawLengths, start: Callable[[], Worker], number: int) -> Figures:
-    """All texts in one call."""
+def _encode(draw: DrawLengths, worker: AnyWorker, number: int) -> Figures:
+    """All texts in one call, after a short one: the system has been idle."""
+    worker(texts.sentences(f"warm-up {number}", _WARM_UP_SENTENCES))
     lengths = draw(f"bulk {number}")
-    return {"rate": len(lengths) / start()(texts.write(lengths, f"bulk {number}"))}
+    return {"rate": len(lengths) / worker(texts.write(lengths, f"bulk {number}"))}
 
 
 def _request(service: Service, draw: DrawLengths, name: str, number: int) -> Figures:
@@ -85,7 +90,6 @@ def tables(series: Series) -> list[Table]:
 
 def _table(series: Series, workload: str) -> Table:
     unit = "pairs" if workload.startswith("pairs") else "sentences"
-    peer = "infinity" if unit == "pairs" else "sentence-transformers"
     rows = [
         [
             name,
@@ -94,6 +98,22 @@ def _table(series: Series, workload: str) -> Table:
             spread_cell(series, f"{workload}/{name}/client cpu ms", ".2f"),
         ]
         for name in system_names(series, workload, "rate")
+        for peer in [best_peer(series, workload, name)]
     ]
-    columns = ["", f"{unit}/s", f"÷ {peer}", "client CPU, ms per request"]
-    return Table(f"Throughput, {workload}", columns, rows)
+    columns = ["", f"{unit}/s", "÷ best peer", "client CPU, ms per request"]
+    note = "Best peer: the fastest library or server of others at the same precision."
+    if workload == STATIC:
+        note = "Best peer: model2vec."
+    return Table(f"Throughput, {workload}", columns, rows, note)
+
+
+def best_peer(series: Series, workload: str, name: str) -> str | None:
+    """The fastest system of others that is comparable with a system."""
+    peers = [
+        other
+        for other in system_names(series, workload, "rate")
+        if not is_ours(other) and (workload == STATIC or category(other) == category(name))
+    ]
+    return max(
+        peers, key=lambda peer: Spread.of(series[f"{workload}/{peer}/rate"]).median, default=None
+    )

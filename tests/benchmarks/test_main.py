@@ -10,7 +10,7 @@ from benchmarks.__main__ import main
 
 
 def test_rejects_unknown_parts_by_name() -> None:
-    with pytest.raises(typer.BadParameter, match="no part speed: throughput, latency"):
+    with pytest.raises(typer.BadParameter, match="no part speed: throughput, quality"):
         main(["speed"])
 
 

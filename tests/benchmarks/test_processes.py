@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from benchmarks.processes import Server, Worker, free_port, monitored
+from benchmarks.processes import ForeignWorker, Server, Worker, free_port, monitored
 
 
 def test_worker_keeps_its_object_and_raises_its_errors() -> None:
@@ -18,6 +18,30 @@ def test_worker_keeps_its_object_and_raises_its_errors() -> None:
             worker.call("pop", "c")
     finally:
         worker.close()
+
+
+# Serves calls of a list: pickles on standard input and output.
+FOREIGN = """
+import pickle, sys
+target, out = [3, 1], sys.stdout.buffer
+pickle.dump(None, out); out.flush()
+while True:
+    method, arguments = pickle.load(sys.stdin.buffer)
+    pickle.dump(getattr(target, method)(*arguments), out); out.flush()
+"""
+
+
+def test_foreign_worker_keeps_its_object_and_reports_its_log_if_it_exits() -> None:
+    with closing(ForeignWorker([sys.executable, "-c", FOREIGN], {})) as worker:
+        worker.call("append", 2)
+        assert worker.call("__len__") == 3
+        with pytest.raises(RuntimeError, match=r"exited with 1:[^$]*IndexError"):
+            worker.call("pop", 7)
+
+
+def test_foreign_worker_that_cannot_start_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="exited with 3:\nsome words"):
+        ForeignWorker([sys.executable, "-c", "import os; os.write(2, b'some words'); exit(3)"], {})
 
 
 def test_server_is_started_sampled_and_closed() -> None:
