@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.parts import kernels, latency, load, memory, throughput
+from benchmarks.parts import host, kernels, latency, load, memory, throughput
 from benchmarks.rounds import Plan, Series
 from benchmarks.systems import MISSING, Systems
 
@@ -29,6 +29,7 @@ PARTS: dict[str, ModuleType] = {
     "load": load,
     "memory": memory,
     "kernels": kernels,
+    "host": host,
 }
 
 

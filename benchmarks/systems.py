@@ -88,7 +88,7 @@ class Systems:
         return self._warm(server, traffic.infinity_embed)
 
     def _start_server(self, precision: Precision) -> Server:
-        return self._warm(serve(precision), traffic.embed)
+        return self._warm(serve(f"default:{precision}"), traffic.embed)
 
     def _warm(self, server: Server, request: Callable[[Sequence[str]], bytes]) -> Server:
         self._stack.callback(server.close)
@@ -102,9 +102,10 @@ class Systems:
         return worker
 
 
-def serve(precision: Precision) -> Server:
-    """Start `lattemix serve` with the default model."""
+def serve(model: str, store: Path | None = None) -> Server:
+    """Start `lattemix serve` with a model of a store, by default the one of the settings."""
     port = free_port()
     program = Path(sys.executable).parent / "lattemix"
-    options = ["--port", str(port), "--model", f"default:{precision}"]
+    options = ["--port", str(port), "--model", model]
+    options += ["--store", str(store)] if store else []
     return Server([program, "serve", *options], port, "/ready")
