@@ -4,7 +4,6 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from lattemix.settings import Truncate
 
 _OVERHEAD_BYTES = 400  # of an entry besides its mixture: dict entry, key and `TextInfo`, about
-_PER_LOCK = 64  # entries: a large request must not keep others from the cache
+_LOOKUPS_PER_LOCK = 64  # so that a large request does not keep others from the cache
 
 
 class TextInfo(NamedTuple):
@@ -55,7 +54,7 @@ class Cache:
         infos: list[TextInfo | None] = []
         while len(infos) < len(keys):
             with self._lock:
-                for key in keys[len(infos) : len(infos) + _PER_LOCK]:
+                for key in keys[len(infos) : len(infos) + _LOOKUPS_PER_LOCK]:
                     entry = self._entries.get(key)
                     if entry is not None:
                         self._entries.move_to_end(key)
@@ -65,17 +64,15 @@ class Cache:
 
     def write(self, entries: Iterable[tuple[bytes, NDArray[np.float32], TextInfo]]) -> None:
         """Add mixtures [L, C], replacing the least recently used ones."""
-        entries = iter(entries)
-        while part := list(islice(entries, _PER_LOCK)):
+        for key, mixture, info in entries:
             with self._lock:
-                for key, mixture, info in part:
-                    if key in self._entries or not len(self._mixtures):
-                        continue
-                    row = len(self._entries)
-                    if row == len(self._mixtures):
-                        row = self._entries.popitem(last=False)[1].row
-                    self._mixtures[row] = mixture
-                    self._entries[key] = _Entry(row, info)
+                if key in self._entries or not len(self._mixtures):
+                    continue
+                row = len(self._entries)
+                if row == len(self._mixtures):
+                    row = self._entries.popitem(last=False)[1].row
+                self._mixtures[row] = mixture
+                self._entries[key] = _Entry(row, info)
 
 
 def cache_key(text: str, truncate: Truncate) -> bytes:
