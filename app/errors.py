@@ -220,27 +220,31 @@ def _document(error_type: ErrorType, body: ErrorBody) -> dict[str, Any]:
     return response
 
 
+# Errors of an endpoint that have a response of their own.
+EXPECTED = (
+    ClientDisconnect,
+    HTTPException,
+    RequestValidationError,
+    MetricError,
+    CalibrationError,
+    LabelError,
+    DimensionsError,
+    DTypeError,
+    UnknownModelError,
+    OverloadedError,
+    InferenceError,
+    UnavailableError,
+)
+
+
 def install(app: FastAPI) -> None:
     """Register handlers for all errors."""
-    for kind in (
-        ClientDisconnect,
-        HTTPException,
-        RequestValidationError,
-        MetricError,
-        CalibrationError,
-        LabelError,
-        DimensionsError,
-        DTypeError,
-        UnknownModelError,
-        OverloadedError,
-        InferenceError,
-        UnavailableError,
-        Exception,
-    ):
-        app.add_exception_handler(kind, _handle)
+    for kind in (*EXPECTED, Exception):
+        app.add_exception_handler(kind, handle)
 
 
-async def _handle(request: Request, error: Exception) -> Response:
+async def handle(request: Request, error: Exception) -> Response:
+    """Return the response of an error."""
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)  # only for the log: the client is gone
     return respond(_translate(request, error), request.scope)

@@ -28,6 +28,7 @@ _BACKLOG = 2048  # pending connections
 _USER_TIMEOUT_SECONDS = 300.0  # a slow but steady reader may open its receive window only rarely
 _M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 1_048_576  # -3: glibc's number for the option
 _TRIM_SECONDS = 30.0
+_GC_THRESHOLD = 20_000  # new objects
 
 
 def run(settings: Settings) -> None:
@@ -45,6 +46,8 @@ def run(settings: Settings) -> None:
     # Exclude what lives as long as the process from garbage collection, which delays requests.
     gc.collect()
     gc.freeze()
+    # Requests create many objects and few cycles.
+    gc.set_threshold(_GC_THRESHOLD)
     _listen(listener, settings)
     Server(app, settings).run(sockets=[listener])
 

@@ -27,6 +27,7 @@ from app.routes import (
     tei,
 )
 from app.routes.context import Service
+from app.routes.route import ModelEndpoints, ModelRoute
 from app.settings import Settings, load_settings
 from lattemix import __version__
 
@@ -82,6 +83,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings.playground:
         app.include_router(playground.router)
     # The last middleware added is the outermost.
+    model_routes = [route for router in model_routers for route in router.router.routes]
+    app.add_middleware(
+        ModelEndpoints, routes=[r for r in model_routes if isinstance(r, ModelRoute)]
+    )
     app.add_middleware(Admission, host=models.host, settings=settings)
     if keys:
         app.add_middleware(RequireKey, keys=keys, rate=settings.key_rate)

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.parts import kernels, latency, load, memory, quality, throughput
+from benchmarks.parts import host, kernels, latency, load, memory, quality, throughput
 from benchmarks.rounds import Plan, Series
 from benchmarks.systems import MISSING, Systems
 
@@ -30,6 +30,7 @@ PARTS: dict[str, ModuleType] = {
     "load": load,
     "memory": memory,
     "kernels": kernels,
+    "host": host,
 }
 
 

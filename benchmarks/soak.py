@@ -121,7 +121,7 @@ def _run_interval(
 def main(minutes: Annotated[float, typer.Option(help="Minutes of normal load.")] = 30) -> None:
     """Run a soak test of the int8 server."""
     normal: list[Interval] = []
-    with closing(serve("int8")) as server:
+    with closing(serve("default:int8")) as server:
         capacity = _measure_capacity(server)
         print(f"Capacity: {capacity:,.0f} mixed requests per second", flush=True)
         rate, end = LOAD * capacity, time.perf_counter() + 60 * minutes

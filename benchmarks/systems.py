@@ -163,7 +163,7 @@ class Systems:
         return self._warm(server, traffic.infinity_embed)
 
     def _start_server(self, precision: Precision, name: str = "default") -> Server:
-        return self._warm(serve(precision, name), traffic.embed)
+        return self._warm(serve(f"{name}:{precision}"), traffic.embed)
 
     def _warm(self, server: Server, request: Callable[[Sequence[str]], bytes]) -> Server:
         self._stack.callback(server.close)
@@ -188,9 +188,10 @@ def started(starts: dict[str, Callable[[], T]]) -> dict[str, T]:
     return systems
 
 
-def serve(precision: Precision, name: str = "default") -> Server:
-    """Start `lattemix serve`."""
+def serve(model: str, store: Path | None = None) -> Server:
+    """Start `lattemix serve` with a model of a store, by default the one of the settings."""
     port = free_port()
     program = Path(sys.executable).parent / "lattemix"
-    options = ["--port", str(port), "--model", f"{name}:{precision}"]
+    options = ["--port", str(port), "--model", model]
+    options += ["--store", str(store)] if store else []
     return Server([program, "serve", *options], port, "/ready")

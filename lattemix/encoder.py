@@ -271,7 +271,7 @@ class Encoder:
         empty = [
             index
             for index, text in enumerate(tokens)
-            if text.empty or not self._raw_weights(text.ids).any()
+            if text.empty or not (self._weights is None or self._raw_weights(text.ids).any())
         ]
         if empty:
             raise EmptyTextError(*empty)
@@ -388,7 +388,10 @@ def add_windows(
         windows: mixture of each window.
     """
     for (owner, share), window in zip(parts, windows, strict=True):
-        mixtures[owner] += np.float32(share) * window
+        if share == 1:
+            mixtures[owner] = window
+        else:
+            mixtures[owner] += np.float32(share) * window
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

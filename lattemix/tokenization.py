@@ -74,7 +74,8 @@ class Tokenizer:
             self.special_tokens = self._tokenizer.num_special_tokens_to_add(False)  # per text
             self._before, self._after = self._special_ids()
             cached = _splits_at_spaces(self._tokenizer)
-            self._words = _WordCache(self._tokenizer) if cached else None
+            ends = self._before, self._after
+            self._words = _WordCache(self._tokenizer, *ends) if cached else None
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Rust errors are bare Exceptions, panics not even that
@@ -121,10 +122,7 @@ class Tokenizer:
         with _translated_errors():
             if self._words is None:
                 return _encode(self._tokenizer, texts)
-            rows = self._words(texts)
-        if not self.special_tokens:
-            return rows
-        return [[*self._before, *ids, *self._after] for ids in rows]
+            return self._words(texts)
 
     def decode(self, ids: list[int]) -> str | None:
         """Return the text of token ids, special tokens included; None if it has other ids."""
@@ -216,18 +214,28 @@ class _WordCache:
     Words are the parts of a text between spaces, with their punctuation.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, before: list[int], after: list[int]
+    ) -> None:
         self._tokenizer = tokenizer
+        self._before, self._after = before, after  # special tokens of a text
         # Entries are never removed, since other threads may rely on them: a full dictionary is
         # replaced by an empty one.
         self._ids: dict[str, list[int]] = {"": []}
         self._bytes = 0
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, without special tokens."""
+        """Return the token ids of each text."""
         split = [text.split(" ") for text in texts]
-        ids = self._with_ids(set(chain.from_iterable(split)))
-        return [list(chain.from_iterable(map(ids.__getitem__, words))) for words in split]
+        try:
+            return self._look_up(split, self._ids)
+        except KeyError:
+            return self._look_up(split, self._with_ids(set(chain.from_iterable(split))))
+
+    def _look_up(self, split: list[list[str]], ids: dict[str, list[int]]) -> list[list[int]]:
+        before, after, ids_of = self._before, self._after, ids.__getitem__
+        join = chain.from_iterable
+        return [[*before, *join(map(ids_of, words)), *after] for words in split]
 
     def _with_ids(self, words: set[str]) -> dict[str, list[int]]:
         """Return a dictionary that holds all these words."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.engine.errors import UnavailableError
-from app.engine.queue import Queue, Sentence, Submission, resolve, token_key
+from app.engine.queue import Queue, Sentence, Submission, TokenKey, resolve, token_key
 from app.observe import ModelMetrics
 from app.observe.metrics import FailureReason
 from lattemix.encoder import Encoder
@@ -54,7 +54,7 @@ class Batcher:
     def __init__(self, encoder: Encoder, metrics: ModelMetrics | None = None) -> None:
         self.encoder = encoder
         self.queue = self._empty_queue()
-        self.in_flight: dict[bytes, Sentence] = {}  # queued or running
+        self.in_flight: dict[TokenKey, Sentence] = {}  # queued or running
         self.tokens_per_second = encoder.tokens_per_second  # moving average under load
         self.last_success = time.monotonic()  # of the warm-up, at first
         self.stopped = False
@@ -140,7 +140,9 @@ class Batcher:
 
     def _empty_queue(self) -> Queue:
         encoder = self.encoder
-        return Queue(encoder.token_budget, encoder.padded_length, encoder.overhead)
+        return Queue(
+            encoder.token_budget, encoder.padded_length, encoder.overhead, encoder.parallel
+        )
 
     def _drop_queue(self) -> list[Sentence]:
         """Empty the queue, which may be inconsistent after an error; return all in flight."""

@@ -29,7 +29,7 @@ _SLICE_CHARACTERS = 100_000  # tokenized at once
 _CHARACTERS_PER_SECOND = 3e6  # estimated speed of tokenization
 # Up to these sizes, work on the event loop takes less time than a round trip to a thread.
 _INLINE_CHARACTERS = 500
-_INLINE_SENTENCES = 4
+_INLINE_COPIES = 64  # mixtures read from the cache, or written to it
 
 
 class _Text(NamedTuple):
@@ -120,7 +120,10 @@ class Engine:
                 add_windows(mixtures, parts, (sentence.mixture for sentence in sentences))
                 self.cache.write((keys[i], mixtures[i], infos[i]) for i in misses)
 
-            await self.host.compute(collect, len(windows))
+            if len(windows) <= _INLINE_COPIES:
+                collect()
+            else:
+                await self.host.off_loop(collect)
         return Encoding(
             mixtures, [info.tokens for info in infos], [info.truncated for info in infos]
         )
@@ -174,7 +177,7 @@ class Engine:
     async def _read_cache(
         self, keys: list[bytes], mixtures: NDArray[np.float32]
     ) -> list[TextInfo | None]:
-        if len(keys) <= _INLINE_SENTENCES:
+        if len(keys) <= _INLINE_COPIES:
             return self.cache.read(keys, mixtures)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._tokenizer_pool, self.cache.read, keys, mixtures)

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,10 @@ class ServedModel:
     engine: Engine
     requests: int = 0  # in progress
     replaced: bool = False
+    fingerprint: str = field(init=False)  # computed once: every response has it
+
+    def __post_init__(self) -> None:
+        self.fingerprint = self.manifest.fingerprint
 
     @property
     def manifest(self) -> Manifest:
@@ -41,7 +45,7 @@ class ServedModel:
     @property
     def identity(self) -> dict[str, str]:
         """The fields of a response that say which weights computed it."""
-        return {"model": self.name, "fingerprint": self.manifest.fingerprint}
+        return {"model": self.name, "fingerprint": self.fingerprint}
 
     @property
     def centre(self) -> NDArray[np.float32] | None:

@@ -3,34 +3,43 @@
 import asyncio
 import math
 import time
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lattemix.tokenization import Tokens
 
+TokenKey = tuple[int, ...]
+
+_SMALLEST_SHARE = 64  # tokens: the fixed cost of smaller batches is not worth dividing them
+
+_length = attrgetter("length")
+
 
 class Sentence:
     """A distinct sentence, computed once for all submissions that contain it."""
 
+    __slots__ = ("key", "length", "mixture", "submissions", "tokens")
+
     mixture: NDArray[np.float32]  # [L, C], or [S, L, C] per token; set once computed
 
-    def __init__(self, tokens: Tokens, key: bytes) -> None:
+    def __init__(self, tokens: Tokens, key: TokenKey) -> None:
         self.tokens = tokens
         self.key = key
+        self.length = len(tokens.ids)
         self.submissions: list[Submission] = []  # those still waiting for it, oldest first
 
     def __len__(self) -> int:
-        return len(self.tokens.ids)
+        return self.length
 
 
-def token_key(tokens: Tokens) -> bytes:
+def token_key(tokens: Tokens) -> TokenKey:
     """Key of the sentence: equal if the model's input and the kind of result are equal."""
-    return array("i", (tokens.per_token, *tokens.ids)).tobytes()
+    return (tokens.per_token, *tokens.ids)
 
 
 class Submission:
@@ -98,7 +107,11 @@ class Queue:
     """
 
     def __init__(
-        self, token_budget: int, padded: Callable[[int], int] = int, overhead: float = 0.0
+        self,
+        token_budget: int,
+        padded: Callable[[int], int] = int,
+        overhead: float = 0.0,
+        parallel: int = 1,
     ) -> None:
         """Create an empty queue.
 
@@ -106,10 +119,12 @@ class Queue:
             token_budget: largest batch, in tokens including padding.
             padded: length that a batch is padded to, given its longest sentence.
             overhead: fixed cost of a batch, in tokens.
+            parallel: batches that run at once; a short queue is divided among them.
         """
         self.sentences = 0
         self.tokens = 0
         self._token_budget = token_budget
+        self._parallel = parallel
         self._padded = padded
         self._overhead = overhead
         self._by_length: dict[int, dict[Sentence, None]] = {}  # oldest first
@@ -120,7 +135,7 @@ class Queue:
         self._round_tokens = 0  # tokens of one turn for each submission, at most
 
     def __contains__(self, sentence: Sentence) -> bool:
-        return sentence in self._by_length.get(len(sentence), {})
+        return sentence in self._by_length.get(sentence.length, ())
 
     @property
     def tokens_ahead(self) -> int:
@@ -132,30 +147,31 @@ class Queue:
         """Queue sentences of a submission; some may be queued already for others."""
         if not sentences:
             return
-        for sentence in sentences:
-            if sentence not in self:
-                self._by_length.setdefault(len(sentence), {})[sentence] = None
+        submission.queued = dict.fromkeys(sorted(sentences, key=_length))
+        for sentence in submission.queued:
+            submission.queued_tokens += sentence.length
+            same_length = self._by_length.setdefault(sentence.length, {})
+            if sentence not in same_length:
+                same_length[sentence] = None
                 self.sentences += 1
-                self.tokens += len(sentence)
-        submission.queued = dict.fromkeys(sorted(sentences, key=len))
-        submission.queued_tokens = sum(map(len, sentences))
+                self.tokens += sentence.length
         self._round_tokens += self._turn_tokens(submission)
         self._rotation[submission] = self._by_age[submission] = None
 
     def discard(self, sentence: Sentence) -> bool:
         """Remove a sentence; return False if it was not queued."""
-        if sentence not in self:
+        same_length = self._by_length.get(sentence.length)
+        if same_length is None or sentence not in same_length:
             return False
-        same_length = self._by_length[len(sentence)]
         del same_length[sentence]
         if not same_length:
-            del self._by_length[len(sentence)]
+            del self._by_length[sentence.length]
         self.sentences -= 1
-        self.tokens -= len(sentence)
+        self.tokens -= sentence.length
         for submission in sentence.submissions:
             self._round_tokens -= self._turn_tokens(submission)
             del submission.queued[sentence]
-            submission.queued_tokens -= len(sentence)
+            submission.queued_tokens -= sentence.length
             self._round_tokens += self._turn_tokens(submission)
             if not submission.queued:
                 del self._rotation[submission], self._by_age[submission]
@@ -179,6 +195,8 @@ class Queue:
     def take(self) -> list[Sentence]:
         """Remove and return the next batch, which fits the budget including padding.
 
+        If the queue is short, the batch is a thread's share of it.
+
         It starts with the shortest sentence of the submission whose turn it is and adds the
         sentences nearest in length while that lowers the cost per token: more sentences share the
         overhead but need more padding. A sentence over the budget gets a batch of its own.
@@ -186,16 +204,21 @@ class Queue:
         first = self._next()
         if first is None:
             return []
+        budget: float = self._token_budget
+        if self._parallel > 1:
+            budget = min(budget, max(_SMALLEST_SHARE, self.tokens / self._parallel))
         batch: list[Sentence] = []
-        longest = tokens = best_size = 0
+        longest = row = tokens = best_size = 0
         best_cost = math.inf  # per token
         for sentence in self._nearest(first):
-            longest = max(longest, len(sentence))
-            padded = self._padded(longest) * (len(batch) + 1)
-            if batch and padded > self._token_budget:
+            if sentence.length > longest:
+                longest = sentence.length
+                row = self._padded(longest)
+            padded = row * (len(batch) + 1)
+            if batch and padded > budget:
                 break
             batch.append(sentence)
-            tokens += len(sentence)
+            tokens += sentence.length
             cost = (self._overhead + padded) / tokens
             if cost <= best_cost:
                 best_cost, best_size = cost, len(batch)
@@ -220,7 +243,7 @@ class Queue:
     def _nearest(self, first: Sentence) -> Iterator[Sentence]:
         """Yield all queued sentences of the same kind, `first` first, by difference in length."""
         yield first
-        for length in sorted(self._by_length, key=lambda length: abs(length - len(first))):
+        for length in sorted(self._by_length, key=lambda length: abs(length - first.length)):
             for sentence in self._by_length[length]:
                 if sentence is not first and sentence.tokens.per_token == first.tokens.per_token:
                     yield sentence

@@ -193,7 +193,7 @@ def choose_model(request: Request, name: str | None) -> ServedModel:
 
 def _identify(trace: Trace, model: ServedModel) -> None:
     trace.model = model.name
-    trace.fingerprint = model.manifest.fingerprint
+    trace.fingerprint = model.fingerprint
 
 
 def _field_of(name: str) -> str:

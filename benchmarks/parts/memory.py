@@ -21,10 +21,10 @@ def run(plan: Plan, systems: Systems) -> Series:
     """Start the server a few times; send requests to the last one."""
     starts: list[float] = []
     for _ in range(STARTS - 1):
-        server = serve("int8")
+        server = serve("default:int8")
         starts.append(server.start_seconds)
         server.close()
-    server = serve("int8")
+    server = serve("default:int8")
     try:
         start = {f"start/{SERVER}/s": [*starts, server.start_seconds]}
         return start | _send(QUICK_REQUESTS if plan.quick else REQUESTS, server)

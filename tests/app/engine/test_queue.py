@@ -74,6 +74,22 @@ def test_batch_padded_to_multiples_fits_the_budget() -> None:
     assert [len(queue.take()) for _ in range(4)] == [4, 4, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("queued", "batches"),
+    [
+        (4, [4]),  # 40 tokens are too few to divide
+        (12, [6, 6]),
+        (40, [10, 10, 10, 6, 4]),  # a long queue fills the budget
+    ],
+)
+def test_divides_a_short_queue_among_parallel_batches(queued: int, batches: list[int]) -> None:
+    queue = Queue(100, parallel=2)
+    submit(queue, sentences(*[10] * queued))
+    taken = [len(queue.take()) for _ in batches]
+    assert taken == batches
+    assert queue.sentences == 0
+
+
 def test_sentence_over_the_budget_gets_its_own_batch() -> None:
     queue = Queue(30)
     submit(queue, sentences(50, 50))
