@@ -100,7 +100,10 @@ class Process:
         self.in_flight = self.batches = 0
         self.python, self.tokenizer = Lane(cores), Lane(cores)
         self.queue = Queue(
-            model.token_budget, model.padded, model.batch_seconds / model.token_seconds
+            model.token_budget,
+            model.padded,
+            model.batch_seconds / model.token_seconds,
+            model.threads,
         )
         self._model, self._cost, self._max_wait = model, cost, max_wait
         self._cores, self._device, self._idle = cores, device, model.threads
@@ -128,7 +131,7 @@ class Process:
             return
         loop: Any = _Loop()
         submission = Submission(loop)
-        sentences = [Sentence(Tokens([0] * length, length), b"") for length in lengths]
+        sentences = [Sentence(Tokens([0] * length, length), ()) for length in lengths]
         for sentence in sentences:
             submission.append(sentence)
         self._responses[submission] = respond

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import null_model, texts, traffic
-from benchmarks.in_process import default_artifact
+from benchmarks.in_process import open_artifact
 from benchmarks.load_generator import post
 from benchmarks.processes import Server
 from benchmarks.report import Table, spread_cell
@@ -59,7 +59,7 @@ def run(plan: Plan, systems: Systems) -> Series:
     count = round(15_000 * plan.seconds / 1024) * 1024
     with ExitStack() as stack:
         store = Store(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        source = default_artifact("int8")
+        source = open_artifact("int8")
         null_model.publish(source, store, "null", latent_dims=8, classes=8)
         null_model.publish(source, store, "null-wide", latent_dims=100, classes=20)
         servers = {
