@@ -101,7 +101,8 @@ def resolve(
         groups = group(close, order, linkage)
         if (groups.kept & ~compared).any():  # kept again: the last round left these texts out
             crowded = crowded_at_first
-        waiting = crowded & groups.kept
+        dropped = compared & ~groups.kept
+        waiting = crowded & groups.kept & _linked(pairs, dropped)  # others would match the same
         if not waiting.any():
             return pairs, groups
         compared = groups.kept
@@ -110,3 +111,11 @@ def resolve(
         pairs = join([pairs, new_pairs])
         if np.count_nonzero(pairs.scores >= threshold) == len(close):
             return pairs, groups
+
+
+def _linked(pairs: Pairs, chosen: Mask) -> Mask:
+    """Mark the texts that have a pair with a chosen one [N]."""
+    linked = np.zeros_like(chosen)
+    linked[pairs.left[chosen[pairs.right]]] = True
+    linked[pairs.right[chosen[pairs.left]]] = True
+    return linked
