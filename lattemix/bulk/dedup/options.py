@@ -19,7 +19,9 @@ _THRESHOLDS: dict[tuple[str, Metric], float] = {
     ("fast", "centred"): 0.95,
     ("default", "centred"): 0.95,
 }
-_MARGIN = 0.05  # below the threshold: candidates for runs with a lower one
+# Below the threshold: candidates for runs with a lower one. None with a second model, which takes
+# most of the time.
+_MARGIN = 0.05
 
 # Which of several near-duplicates is kept.
 Keep = Literal["first", "longest", "shortest"]
@@ -73,8 +75,8 @@ def resolve_options(
     default = _THRESHOLDS.get((finder.name, finder.scorer.metric), threshold)
     floor = options.floor
     if floor is None:
-        floor = min(threshold, default) - _MARGIN
-        floor = round(floor if rescorer is None else smallest_first_score(floor), 6)
+        floor = min(threshold, default)
+        floor = round(floor - _MARGIN if rescorer is None else smallest_first_score(floor), 6)
     if not floor <= 1:
         raise LatteMixError(f"floor is {floor:g}: scores are at most 1.")
     if rescorer is None and threshold < floor:

@@ -279,7 +279,7 @@ def test_the_mean_of_both_models_scores_decides(tmp_path: Path, run: Run, two_mo
     assert summary.rescored_by
     assert summary.rescored_by.model == "tiny:fp32"
     assert summary.candidates_by.model == "static:fp32"
-    assert summary.floor == pytest.approx(2 * 0.85 - 1), "no pair below can have such a mean"
+    assert summary.floor == pytest.approx(2 * 0.9 - 1), "no pair below can have such a mean"
     assert alone.kept < summary.kept < summary.rows
     different = [row for row in rows if row["text"] != row["kept_text"]]
     scores = np.zeros(len(different))

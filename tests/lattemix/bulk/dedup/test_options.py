@@ -22,7 +22,7 @@ def test_the_metric_is_that_of_both_models(static_options: Any) -> None:
     assert task.candidates.metric == "bhattacharyya"
     assert comparison.rescorer.model == "tiny:fp32"
     assert comparison.rescorer.metric == "bhattacharyya"
-    assert (threshold, comparison.floor) == (0.6, pytest.approx(0.1))
+    assert (threshold, comparison.floor) == (0.6, pytest.approx(0.2))
 
 
 def test_a_mean_of_scores_has_no_rating(static_options: Any) -> None:
