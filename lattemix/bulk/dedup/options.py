@@ -19,8 +19,8 @@ _THRESHOLDS: dict[tuple[str, Metric], float] = {
     ("fast", "centred"): 0.95,
     ("default", "centred"): 0.95,
 }
-# Below the threshold: candidates for runs with a lower one. None with a second model, which takes
-# most of the time.
+# Below the threshold: candidates for runs with a lower one. Not used with a second model, whose
+# scores take most of the time.
 _MARGIN = 0.05
 
 # Which of several near-duplicates is kept.
@@ -137,7 +137,8 @@ def _threshold(options: Options, finder: _Opened) -> float:
             )
     threshold = score_threshold(given, options.threshold_on, finder.calibration, metric)
     assert threshold is not None
-    if finder.calibration is not None and math.isinf(threshold):
+    if options.threshold_on != "score" and math.isinf(threshold):
+        assert finder.calibration is not None
         kinds, values = PLURALS[finder.calibration.kind], finder.calibration.values
         raise LatteMixError(
             f"threshold is {given:g}: {kinds} of {finder.name} are from {values[0]:.2f} to "

@@ -69,5 +69,7 @@ def test_a_threshold_may_be_a_probability(
         message = rf"threshold is {value}: probabilities of tiny are from 0\.\d\d to 0\.\d\d\.$"
         with pytest.raises(LatteMixError, match=message):
             resolve_options(options, settings, "cpu")
+    with pytest.raises(LatteMixError, match="threshold is inf: scores of"):
+        resolve_options(Options(model="tiny", threshold=float("inf")), settings, "cpu")
     with pytest.raises(LatteMixError, match="there is no threshold"):
         resolve_options(Options(model="tiny", threshold_on="probability"), settings, "cpu")
