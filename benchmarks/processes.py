@@ -1,9 +1,9 @@
 """Systems under test, each in a process of its own, without shared threads or memory."""
 
 import http.client
+import json
 import multiprocessing
 import os
-import pickle
 import socket
 import subprocess
 import tempfile
@@ -48,7 +48,7 @@ class Worker:
 
 
 class ForeignWorker:
-    """A `Worker` in another interpreter, whose program reads and writes pickles."""
+    """A `Worker` in another interpreter, whose program reads and writes JSON lines."""
 
     def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
         """Start the program; raise RuntimeError with the end of its log if it exits."""
@@ -73,7 +73,7 @@ class ForeignWorker:
     def call(self, method: str, *arguments: object) -> Any:
         """Call a method of the object."""
         assert self._process.stdin
-        pickle.dump((method, arguments), self._process.stdin)
+        self._process.stdin.write(json.dumps([method, arguments]).encode() + b"\n")
         self._process.stdin.flush()
         return self._receive()
 
@@ -85,11 +85,11 @@ class ForeignWorker:
 
     def _receive(self) -> Any:
         assert self._process.stdout
-        try:
-            return pickle.load(self._process.stdout)
-        except EOFError:
+        line = self._process.stdout.readline()
+        if not line:
             code, log = self._process.wait(), end_of_log(self._log)
-            raise RuntimeError(f"A worker exited with {code}:\n{log}") from None
+            raise RuntimeError(f"A worker exited with {code}:\n{log}")
+        return json.loads(line)
 
 
 def _create(factory: Callable[..., Any], arguments: Sequence[object]) -> None:

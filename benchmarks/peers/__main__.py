@@ -1,10 +1,10 @@
-"""Run one engine: calls come pickled on standard input, results go to standard output.
+"""Run one engine: calls come as JSON lines on standard input, results go to standard output.
 
 python -m benchmarks.peers "CTranslate2 int8" CHECKPOINT DIRECTORY
 """
 
+import json
 import os
-import pickle
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -31,18 +31,14 @@ SYSTEMS: dict[str, Callable[[Path, Path], engines.Peer]] = {
 def main(name: str, checkpoint: Path, directory: Path) -> None:
     """Create a system, then call its methods until the input ends."""
     # Libraries print to standard output, so results go to a copy of it.
-    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     system = SYSTEMS[name](checkpoint, directory)
-    pickle.dump(None, results)
-    results.flush()
-    while True:
-        try:
-            method, arguments = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(getattr(system, method)(*arguments), results)
-        results.flush()
+    print(json.dumps(None), file=results, flush=True)
+    for line in sys.stdin:
+        method, arguments = json.loads(line)
+        result = getattr(system, method)(*arguments)
+        print(json.dumps(result), file=results, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ def test_worker_keeps_its_object_and_raises_its_errors() -> None:
         worker.close()
 
 
-# Serves calls of a list: pickles on standard input and output.
+# Serves calls of a list: JSON lines on standard input and output.
 FOREIGN = """
-import pickle, sys
-target, out = [3, 1], sys.stdout.buffer
-pickle.dump(None, out); out.flush()
-while True:
-    method, arguments = pickle.load(sys.stdin.buffer)
-    pickle.dump(getattr(target, method)(*arguments), out); out.flush()
+import json, sys
+target = [3, 1]
+print(json.dumps(None), flush=True)
+for line in sys.stdin:
+    method, arguments = json.loads(line)
+    print(json.dumps(getattr(target, method)(*arguments)), flush=True)
 """
 
 
