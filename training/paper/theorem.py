@@ -27,6 +27,7 @@ METRICS: tuple[Metric, ...] = tuple(m for m in get_args(Metric) if m != "centred
 TEMPERATURES = np.geomspace(0.1, 30, 60)
 
 _COLOURS = ("tab:blue", "tab:orange")
+_PANEL_WIDTH = 2.6  # inches: text stays readable where a page shows the figure 800 pixels wide
 
 
 class Encoder(NamedTuple):
@@ -86,7 +87,7 @@ def table() -> Table:
 def draw(path: Path) -> None:
     """Write the figure: tokens, mixtures, and similarity by temperature."""
     titles = ["Equal means", "Different mixtures", "Similarity by temperature"]
-    with panels(path, titles) as (tokens, mixtures, curves):
+    with panels(path, titles, _PANEL_WIDTH) as (tokens, mixtures, curves):
         _draw_tokens(tokens)
         _draw_mixtures(mixtures)
         _draw_curves(curves)
@@ -96,10 +97,14 @@ def _draw_tokens(axis: Axes) -> None:
     for words, bag, colour in zip(BAGS, vectors(), _COLOURS, strict=True):
         axis.plot(*bag.T, marker="o", color=colour, linestyle="--", linewidth=0.8)
         for word, (x, y) in zip(words, bag, strict=True):
-            axis.annotate(word, (x, y), (0, 7), textcoords="offset points", ha="center")
+            above = y > 1  # away from the lines
+            offset, align = ((0, 7), "bottom") if above else ((0, -7), "top")
+            axis.annotate(word, (x, y), offset, textcoords="offset points", ha="center", va=align)
         axis.plot(*bag.mean(axis=0), marker="*", markersize=12, color="k")
     axis.annotate("both means", (0, 1), (12, -3), textcoords="offset points")
-    axis.margins(0.2)
+    axis.margins(0.25)
+    axis.set_xticks([-1, 0, 1])
+    axis.set_yticks([0, 1, 2])
     axis.set_xlabel("country")
     axis.set_ylabel("capital")
 
@@ -110,22 +115,25 @@ def _draw_mixtures(axis: Axes) -> None:
         heights = WORD_CLASSES.mixture(bag)[0]
         shift = (index - 0.5) * 0.4
         axis.bar(places + shift, heights, 0.4, color=_COLOURS[index], label=" + ".join(words))
-    axis.set_xticks(places, [f"class {place + 1}" for place in places])
+    axis.set_xticks(places, [str(place + 1) for place in places])
+    axis.set_xlabel("class")
     axis.set_ylabel("probability")
     axis.set_ylim(0, 0.6)
     axis.legend(loc="upper center")
 
 
 def _draw_curves(axis: Axes) -> None:
-    axis.axhline(mean_pooling_cosine(), color="k", linestyle=":", label="mean pooling (cosine)")
+    axis.axhline(mean_pooling_cosine(), color="k", linestyle=":", label="mean pooling, cosine")
     for (name, encoder), style in zip(ENCODERS.items(), ("-", "--"), strict=True):
         scores = [encoder.score("js", temperature) for temperature in TEMPERATURES]
-        axis.plot(TEMPERATURES, scores, style, color="tab:green", label=f"mixture (js), {name}")
+        axis.plot(TEMPERATURES, scores, style, color="tab:green", label=f"{name}, js")
     axis.set_xscale("log")
+    axis.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
     axis.set_xlabel("temperature")
-    axis.set_ylim(0, 1.4)  # leave space for the legend
+    axis.set_ylabel("similarity")
+    axis.set_ylim(0, 1.55)  # leave space for the legend
     axis.set_yticks(np.linspace(0, 1, 6))
-    axis.legend(loc="upper left", fontsize="small")
+    axis.legend(loc="upper left")
 
 
 if __name__ == "__main__":
