@@ -58,6 +58,20 @@ def check(block: Block, output: str) -> None:
     assert values == pytest.approx(expected_values, abs=0.006)
 
 
+def slugs(text: str) -> list[str]:
+    """The anchors of a page's headings, as the code host makes them."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    slugs: list[str] = []
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = sum(
+            re.fullmatch(rf"{re.escape(slug)}(-\d+)?", other) is not None for other in slugs
+        )
+        slugs.append(f"{slug}-{count}" if count else slug)
+    return slugs
+
+
 def shell_environment() -> dict[str, str]:
     """The environment without the variables of `make test`, which may run this."""
     inherited = ("MAKE", "MFLAGS", "LATTEMIX_", "COV_")
