@@ -62,3 +62,12 @@ def test_slugs_are_those_of_the_code_host() -> None:
         "# Limits: roles, negation\n## `default`\n```sh\n# a comment\n```\n## [A](b.md) c\n## A c\n"
     )
     assert slugs(text) == ["limits-roles-negation", "default", "a-c", "a-c-1"]
+
+
+def test_lists_read_the_same_on_the_site() -> None:
+    """Unlike the code host, the site needs a blank line before lists, and four spaces to nest."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+        item = r"(?:[-*]|\d+\.) "
+        assert not re.search(rf"^(?!{item}| |$).+\n{item}", text, re.MULTILINE), path
+        assert not re.search(rf"^ {{1,3}}{item}", text, re.MULTILINE), path
