@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def read_blocks(document: str) -> list[Block]:
     text = (ROOT / document).read_text(encoding="utf-8")
     fences = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     blocks = []
-    for (language, code), following in zip(fences, [*fences[1:], ("", "")], strict=True):
+    for (language, code), following in pairwise([*fences, ("", "")]):
         if language in ("bash", "python"):
             output = following if following[0] in ("json", "text") else ("", "")
             blocks.append(Block(language, code.strip(), *output))
