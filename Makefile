@@ -20,7 +20,7 @@ BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint docs format lock lock-check bench soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -66,6 +66,7 @@ lint: $(VENV)/.dev docs
 	$(BIN)/python deploy/check.py
 
 # Fails on broken links and anchors. The variable hides a notice of the theme.
+.PHONY: docs
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
