@@ -27,7 +27,8 @@ help:
 	@echo "make serve   assemble the default model and serve it (LATTEMIX_MODELS=default,fast, HOST=, PORT=, STORE=)"
 	@echo "make test    run every test that needs no browser"
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
-	@echo "make lint    check style and types; make format fixes style"
+	@echo "make lint    check style, types and links; make format fixes style"
+	@echo "make docs    build the documentation site into build/site"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
 	@echo "make lock    regenerate requirements/*.txt from pyproject.toml and constraints.txt; make lock-check fails if they are out of date"
 	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
@@ -57,12 +58,17 @@ $(TOOLS)/.unpacked: deploy/tools.sh
 	@bash deploy/tools.sh $(TOOLS)
 	@touch $@
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python deploy/check.py
+
+# Fails on broken links and anchors. The variable hides a notice of the theme.
+.PHONY: docs
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -117,12 +123,14 @@ $(VENV)/.serve: EXTRAS := cpu,export
 $(VENV)/.serve: | $(BIN)/pip
 $(VENV)/.dev: EXTRAS := dev
 $(VENV)/.dev: | $(VENV)/.serve
+$(VENV)/.docs: EXTRAS := docs
+$(VENV)/.docs: | $(BIN)/pip
 $(VENV)/.browser: EXTRAS := browser
 $(VENV)/.browser: | $(VENV)/.dev
 $(VENV)/.bench: EXTRAS := bench
 $(VENV)/.bench: | $(VENV)/.dev
 
-$(VENV)/.serve $(VENV)/.dev $(VENV)/.browser $(VENV)/.bench: pyproject.toml constraints.txt
+$(VENV)/.serve $(VENV)/.dev $(VENV)/.docs $(VENV)/.browser $(VENV)/.bench: pyproject.toml constraints.txt
 	@echo "Installing lattemix[$(EXTRAS)] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]" || { \
 	  echo "make: pip could not install lattemix[$(EXTRAS)]; its lines above say why. Is a package index reachable?" >&2; exit 1; }

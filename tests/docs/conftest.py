@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def read_blocks(document: str) -> list[Block]:
     text = (ROOT / document).read_text(encoding="utf-8")
     fences = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     blocks = []
-    for (language, code), following in zip(fences, [*fences[1:], ("", "")], strict=True):
+    for (language, code), following in pairwise([*fences, ("", "")]):
         if language in ("bash", "python"):
             output = following if following[0] in ("json", "text") else ("", "")
             blocks.append(Block(language, code.strip(), *output))
@@ -56,6 +57,20 @@ def check(block: Block, output: str) -> None:
         [float(value) for value in re.findall(number, text)] for text in (output, expected)
     )
     assert values == pytest.approx(expected_values, abs=0.006)
+
+
+def slugs(text: str) -> list[str]:
+    """The anchors of a page's headings, as the code host makes them."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    slugs: list[str] = []
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = sum(
+            re.fullmatch(rf"{re.escape(slug)}(-\d+)?", other) is not None for other in slugs
+        )
+        slugs.append(f"{slug}-{count}" if count else slug)
+    return slugs
 
 
 def shell_environment() -> dict[str, str]:
