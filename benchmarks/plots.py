@@ -9,7 +9,9 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from benchmarks.parts import load
 from benchmarks.parts.latency import PERCENTILES, SHARES, workload_name
@@ -98,7 +100,8 @@ def _load(series: Series) -> Figure:
     for percentile, colour in zip(PERCENTILES, (DARK, LIGHT, GREY), strict=True):
         values = medians(f"p{percentile} ms")
         left.plot(load.LOADS, values, marker="o", color=colour, label=f"p{percentile}")
-    left.set(yscale="log", ylabel="milliseconds (logarithmic)", title="Latency from arrival")
+    left.set(ylabel="milliseconds (logarithmic)", title="Latency from arrival")
+    log_scale(left)
     for measure, colour, label in (("sent", GREY, "sent"), ("goodput", DARK, "answered 200")):
         right.plot(load.LOADS, medians(measure), marker="o", color=colour, label=label)
     (capacity,) = _medians(series, [f"{load.CAPACITY}/rate"])
@@ -123,14 +126,26 @@ def draw_soak(
             axes.plot(minutes, [getattr(sample, field) for sample in samples], color=DARK)
             axes.set_ylabel(label)
             axes.set_ylim(bottom=0)
-            axes.axvline(overload_start / 60, color=LIGHT, linestyle=":")
+            axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.axvline(overload_start / 60, color=GREY, linestyle=":")
         ends = [interval.end / 60 for interval in intervals]
         panels[3].plot(ends, [i.p99 for i in intervals], ".-", color=ORANGE, label="p99")
         panels[3].plot(ends, [i.p50 for i in intervals], ".-", color=LIGHT, label="p50")
-        panels[3].set(ylabel="latency, ms", xlabel="minutes", yscale="log")
-        panels[3].legend()
+        panels[3].set(ylabel="latency, ms (log)", xlabel="minutes")
+        log_scale(panels[3])
+        panels[3].axvline(overload_start / 60, color=GREY, linestyle=":")
+        panels[3].legend(loc="upper left", ncols=2)
         panels[0].set_title("Half the capacity, then overload (dotted line), then half again")
         _save(figure, path)
+
+
+def log_scale(axes: Axes, axis: str = "y") -> None:
+    """Make an axis logarithmic, with plain numbers at 1, 2 and 5."""
+    axes.set(**{f"{axis}scale": "log"})
+    scale = getattr(axes, f"{axis}axis")
+    scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    scale.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def _medians(series: Series, keys: Sequence[str]) -> list[float]:

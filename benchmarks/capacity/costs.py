@@ -10,12 +10,12 @@ from benchmarks.capacity.simulation import HostCost, Model
 # CPU seconds of a request: threads of the event loop, of the tokenizer and of everything else that
 # is not a batch, and of batches. By `python -m benchmarks.capacity host` (median of three rounds).
 HOST_COSTS = {
-    "1 sentence, npy": HostCost(loop=370e-6, tokenizer=0.0, model=46e-6),
-    "1 pair": HostCost(loop=446e-6, tokenizer=0.0, model=35e-6),
-    "32 sentences, npy": HostCost(loop=1069e-6, tokenizer=938e-6, model=362e-6),
-    "32 sentences, JSON": HostCost(loop=1195e-6, tokenizer=2533e-6, model=378e-6),
-    "32 pairs": HostCost(loop=1628e-6, tokenizer=2759e-6, model=864e-6),
-    "8 texts of 256 tokens, npy": HostCost(loop=1115e-6, tokenizer=1731e-6, model=302e-6),
+    "1 sentence, npy": HostCost(loop=230e-6, tokenizer=0.0, model=40e-6),
+    "1 pair": HostCost(loop=312e-6, tokenizer=0.0, model=37e-6),
+    "32 sentences, npy": HostCost(loop=827e-6, tokenizer=470e-6, model=309e-6),
+    "32 sentences, JSON": HostCost(loop=1022e-6, tokenizer=1898e-6, model=302e-6),
+    "32 pairs": HostCost(loop=1337e-6, tokenizer=1586e-6, model=621e-6),
+    "8 texts of 256 tokens, npy": HostCost(loop=523e-6, tokenizer=820e-6, model=171e-6),
 }
 RESPONSE_BYTES = {
     "1 sentence, npy": 8128,
@@ -28,10 +28,10 @@ RESPONSE_BYTES = {
 
 # The int8 model on two cores, as the service itself measures it when it starts.
 CPU_MODEL = Model(
-    token_seconds=95e-6, batch_seconds=0.77e-3, token_budget=259, threads=2, cores=True
+    token_seconds=47.7e-6, batch_seconds=0.49e-3, token_budget=328, threads=2, cores=True
 )
 CPU_CORES = 2.0
-CLIENT_SECONDS = 51e-6  # of the load generator per request, on the same cores
+CLIENT_SECONDS = 40e-6  # of the load generator per request, on the same cores
 
 # FLOPs of a token's matrix products, without attention's: twice 12 layers of 12 * 768 ** 2 in
 # BERT-base, 24 of 12 * 1024 ** 2 in BERT-large, 6 of 12 * 384 ** 2 and a head of 384 * 2000 in

@@ -13,7 +13,7 @@ from benchmarks.capacity import costs, plan
 from benchmarks.capacity.mixes import MIXES
 from benchmarks.capacity.simulation import Host
 from benchmarks.capacity.validation import QUIET, simulate_quiet
-from benchmarks.plots import DARK, GREY, LIGHT, ORANGE, STYLE
+from benchmarks.plots import DARK, GREY, LIGHT, ORANGE, STYLE, log_scale
 
 PROCESSES = dict(zip((1, 2, 4, 8), (GREY, LIGHT, DARK, ORANGE), strict=True))
 
@@ -47,8 +47,10 @@ def _latencies(axes: Axes, gpu_name: str, mix_name: str) -> None:
         ]
         label = f"{processes} process" + ("es" if processes > 1 else "")
         axes.plot(rates, p99, marker="o", color=colour, label=label)
-    axes.set(title=f"Simulated: single pairs, {gpu_name}", xlabel="pairs per second")
-    axes.set(ylabel="p99, milliseconds", xlim=(0, None), ylim=(0, None))
+    axes.set(title=f"Simulated: single pairs, {gpu_name}", xlabel="pairs per second (logarithmic)")
+    axes.set(ylabel="p99, milliseconds (logarithmic)")
+    log_scale(axes, "x")
+    log_scale(axes, "y")
     axes.legend()
 
 
@@ -69,5 +71,6 @@ def _validation(axes: Axes) -> None:
             label=f"p{percentile}, simulated",
         )
     axes.set(title="int8 server, two cores, single sentences", xlabel="load, % of capacity")
-    axes.set(ylabel="milliseconds (logarithmic)", yscale="log", xticks=loads)
+    axes.set(ylabel="milliseconds (logarithmic)", xticks=loads)
+    log_scale(axes)
     axes.legend()

@@ -1,4 +1,4 @@
-"""Sentences per second: bulk requests, mixed lengths, pairs, and static models."""
+"""Sentences per second: bulk requests, mixed lengths, pairs, request sizes and static models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,15 +13,22 @@ from benchmarks.traffic import chunks, embed
 
 TEXTS, CLIENTS = 32, 8  # texts per request, concurrent requests
 PAIR_CLIENTS = 32  # where a request is one pair
-STATIC = "static"
+STATIC, BY_SIZE = "static", "by texts per request"
+SIZES = (32, 128, 512)  # texts per request
 _WARM_UP_SENTENCES = 256
 _STATIC_TOKENS = 0.5  # tokens of a sentence, relative to their cost: static models are fast
+
+_BEST_PEER = "Best peer: the fastest library or server of others at the same precision."
+_NOTES = {STATIC: "Best peer: model2vec.", BY_SIZE: ""}
 
 DrawLengths = Callable[[str], Lengths]  # takes a seed
 
 
 def run(plan: Plan, systems: Systems) -> Series:
-    """Measure all systems on bulk and mixed lengths, and servers on pairs; quick: bulk only."""
+    """Measure all systems on bulk and mixed lengths, and servers on pairs and by request size.
+
+    quick: bulk only.
+    """
     bulk = partial(texts.sts_lengths, count=plan.sentences())
     services = systems.services(json=True)
     series = run_rounds(_measurements(systems.libraries, services, "bulk", bulk), plan.rounds)
@@ -41,7 +48,13 @@ def run(plan: Plan, systems: Systems) -> Series:
             for name, service in systems.services().items()
         }
         series |= run_rounds(pairs, plan.few_rounds)
-    return series
+    many = partial(texts.sts_lengths, count=4 * plan.sentences())
+    service = systems.services()["server int8"]
+    sizes = {f"{BY_SIZE}/library int8": partial(_encode, many, systems.library("int8"))} | {
+        f"{BY_SIZE}/server int8, {size}": partial(_request, service, many, f"{size}", size=size)
+        for size in SIZES
+    }
+    return series | run_rounds(sizes, plan.rounds)
 
 
 def _measurements(
@@ -65,10 +78,12 @@ def _encode(draw: DrawLengths, worker: AnyWorker, number: int) -> Figures:
     return {"rate": len(lengths) / worker(texts.write(lengths, f"bulk {number}"))}
 
 
-def _request(service: Service, draw: DrawLengths, name: str, number: int) -> Figures:
+def _request(
+    service: Service, draw: DrawLengths, name: str, number: int, size: int = TEXTS
+) -> Figures:
     """The same lengths in requests; the words differ by system, since servers cache."""
     sentences = texts.write(draw(f"bulk {number}"), f"{name} {number}")
-    requests = [service.embed(chunk) for chunk in chunks(sentences, TEXTS)]
+    requests = [service.embed(chunk) for chunk in chunks(sentences, size)]
     return _figures(len(sentences), service.start().closed_loop(requests, CLIENTS).check())
 
 
@@ -100,15 +115,15 @@ def _table(series: Series, workload: str) -> Table:
         for name in system_names(series, workload, "rate")
         for peer in [best_peer(series, workload, name)]
     ]
-    columns = ["", f"{unit}/s", "÷ best peer", "client CPU, ms per request"]
-    note = "Best peer: the fastest library or server of others at the same precision."
-    if workload == STATIC:
-        note = "Best peer: model2vec."
-    return Table(f"Throughput, {workload}", columns, rows, note)
+    ratio = "÷ library" if workload == BY_SIZE else "÷ best peer"
+    columns = ["", f"{unit}/s", ratio, "client CPU, ms per request"]
+    return Table(f"Throughput, {workload}", columns, rows, _NOTES.get(workload, _BEST_PEER))
 
 
 def best_peer(series: Series, workload: str, name: str) -> str | None:
-    """The fastest system of others that is comparable with a system."""
+    """The fastest system of others that is comparable with a system, or our library by size."""
+    if workload == BY_SIZE:
+        return "library int8"
     peers = [
         other
         for other in system_names(series, workload, "rate")

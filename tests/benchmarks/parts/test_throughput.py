@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.parts.throughput import STATIC, best_peer
+from benchmarks.parts.throughput import BY_SIZE, STATIC, best_peer
 from benchmarks.systems import category, is_ours
 
 RATES = {
@@ -34,6 +34,10 @@ def test_best_peer_is_the_fastest_of_the_same_kind_and_precision(
 def test_static_models_are_compared_whatever_their_precision() -> None:
     series = {f"{STATIC}/{name}/rate": [1.0] for name in ("library fast", "model2vec")}
     assert best_peer(series, STATIC, "library fast") == "model2vec"
+
+
+def test_requests_of_any_size_are_compared_with_the_library() -> None:
+    assert best_peer({}, BY_SIZE, "server int8, 512") == "library int8"
 
 
 def test_categories_are_kind_and_precision() -> None:
