@@ -25,13 +25,13 @@ class Point(NamedTuple):
     p99: float
 
 
-# docs/performance.md, "Latency": an earlier version of the service.
-QUIET_CAPACITY = 898.0
+# docs/performance.md, "Random arrivals".
+QUIET_CAPACITY = 1554.0
 QUIET = {
-    10: Point(87, 87, 5.4, 13.9),
-    50: Point(456, 456, 10.1, 32.6),
-    80: Point(721, 719, 15.3, 68.7),
-    120: Point(1082, 878, 524.8, 839.9),
+    10: Point(156, 156, 4.3, 13.5),
+    50: Point(775, 775, 7.0, 22.2),
+    80: Point(1236, 1234, 14.1, 77.2),
+    120: Point(1865, 1577, 329.0, 522.8),
 }
 
 
