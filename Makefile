@@ -20,7 +20,7 @@ BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format lock lock-check release-check bench soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
 	@echo "make lock    regenerate requirements/*.txt from pyproject.toml and constraints.txt; make lock-check fails if they are out of date"
+	@echo "make release-check   build wheel and sdist, and try them on every supported Python at hand (CHECK=--all: fail if one is missing)"
 	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
 	@echo "make soak MINUTES=30   mixed traffic, then an overload; fails if memory, files or threads grow"
 	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
@@ -84,6 +85,12 @@ lock: $(BIN)/pip
 lock-check: lock
 	@git --no-pager diff --exit-code requirements || { \
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
+
+# Writes dist/, which the release workflow publishes.
+release-check: $(VENV)/.dev
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python deploy/release_check.py dist $(CHECK)
 
 bench: $(VENV)/.bench $(ARTIFACTS) $(STORE)/default/fp32/manifest.json $(INFINITY)/.installed $(PEERS)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)
