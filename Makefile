@@ -87,8 +87,9 @@ lock-check: lock
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
 
 # Writes dist/, which the release workflow publishes.
-release-check: $(VENV)/.dev
+release-check: $(BIN)/pip
 	@rm -rf dist
+	@$(BIN)/python -c '$(BACKEND)' | xargs $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 	@$(BIN)/python -m hatchling build -d dist
 	$(BIN)/python deploy/release_check.py dist $(CHECK)
 
