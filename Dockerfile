@@ -2,7 +2,9 @@
 #   docker build --target cpu -t lattemix:cpu .
 #   docker build --target gpu -t lattemix:gpu .
 #   docker build --target train -t lattemix:train .
-# CUDA and cuDNN come from wheels, so all images have the same small base.
+# CUDA and cuDNN come from wheels, so all images have the same small base. The host of the gpu image needs an
+# NVIDIA driver of version 580 or newer (CUDA 13), a GPU of compute capability 7.5 or higher, and the NVIDIA
+# Container Toolkit; `lattemix gpu-check` checks them.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore

@@ -20,7 +20,7 @@ BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint format lock lock-check release-check bench soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format alerts lock lock-check release-check bench soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make test-browser   install Chromium if there is none, and run the playground's tests in it"
 	@echo "make lint    check style and types; make format fixes style"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
+	@echo "make alerts   write Kubernetes' PrometheusRule from deploy/monitoring/alerts.yml"
 	@echo "make lock    regenerate requirements/*.txt from pyproject.toml and constraints.txt; make lock-check fails if they are out of date"
 	@echo "make release-check   build wheel and sdist, and try them on every supported Python at hand (CHECK=--all: fail if one is missing)"
 	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
@@ -68,6 +69,23 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+ALERTS := deploy/monitoring/alerts.yml
+RULE := deploy/kubernetes/components/prometheusrule/prometheusrule.yaml
+define RULE_HEADER
+# For the Prometheus operator. `make alerts` writes this file from $(ALERTS).
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: lattemix
+  labels:
+    app.kubernetes.io/name: lattemix
+spec:
+endef
+export RULE_HEADER
+
+alerts:
+	@{ echo "$$RULE_HEADER"; sed 's/^./  &/' $(ALERTS); } > $(RULE)
 
 # uv, since it resolves for x86_64 and aarch64 at once.
 # Versions not in constraints.txt stay as locked; delete a lock file to upgrade them.

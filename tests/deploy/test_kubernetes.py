@@ -71,7 +71,7 @@ POD = DEPLOYMENT["template"]["spec"]
 
 def test_resources_match_the_schema_of_kubernetes() -> None:
     resources = list(check.resources())
-    assert len(resources) == 8
+    assert len(resources) == 9
     assert not any(check.is_invalid(*resource) for resource in resources)
     (_, broken), *_ = resources
     assert check.is_invalid("broken", broken | {"specs": {}}), "unknown fields are rejected"
@@ -188,6 +188,15 @@ def test_podmonitor_sets_the_job_that_the_alerts_select() -> None:
     assert DEPLOYMENT["template"]["metadata"]["labels"][label] in jobs
 
 
+def test_prometheusrule_has_the_alerts() -> None:
+    rule = (ROOT / "components/prometheusrule/prometheusrule.yaml").read_text(encoding="utf-8")
+    alerts = (ROOT / "../monitoring/alerts.yml").read_text(encoding="utf-8")
+    header, body = re.split(r"(?m)^spec:\n", rule)
+    assert body == re.sub(r"(?m)^(?=.)", "  ", alerts), "run `make alerts`"
+    assert yaml.safe_load(rule)["spec"] == yaml.safe_load(alerts)
+    assert yaml.safe_load(header)["kind"] == "PrometheusRule"
+
+
 def test_autoscalers_exclude_each_other_and_scale_the_deployment() -> None:
     hpa = read("components/hpa/horizontalpodautoscaler.yaml")["spec"]
     keda = read("components/keda/scaledobject.yaml")["spec"]
@@ -291,3 +300,23 @@ def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None
     resources = list(yaml.safe_load_all(built))
     assert not any(check.is_invalid(overlay, resource) for resource in resources)
     assert not any("replicas" in resource.get("spec", {}) for resource in resources)
+
+
+def test_components_for_the_operators_build(tmp_path: Path) -> None:
+    require("kustomize")
+    shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
+    components = ("runtimeclass", "prometheusrule", "podmonitor")
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../gpu"],
+        "components": [f"../../components/{component}" for component in components],
+    }
+    (tmp_path / "overlays/mine").mkdir()
+    path = tmp_path / "overlays/mine/kustomization.yaml"
+    path.write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    command = ["kustomize", "build", str(path.parent)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    resources = {resource["kind"]: resource for resource in yaml.safe_load_all(built)}
+    assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert {"PrometheusRule", "PodMonitor"} <= resources.keys()

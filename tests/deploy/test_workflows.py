@@ -147,12 +147,20 @@ def test_release_notes_are_the_versions_section(tag: str, code: int, tmp_path: P
         if step.get("name") == "Release notes"
     )
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
-    environment = {"PATH": os.environ["PATH"], "GITHUB_REF_NAME": tag}
+    server, _, repository = PROJECT["urls"]["Repository"].rpartition("/latte-mix/")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "GITHUB_REF_NAME": tag,
+        "GITHUB_SERVER_URL": server,
+        "GITHUB_REPOSITORY": f"latte-mix/{repository}",
+    }
     command = ["bash", "-e", "-c", script]
     assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == code
     notes = (tmp_path / "notes.md").read_text(encoding="utf-8")
     assert ("### Added" in notes) == (code == 0)
     assert "\n## " not in notes
+    assert not re.findall(r"\]\((?!https://)", notes)
+    assert (f"]({PROJECT['urls']['Repository']}/blob/{tag}/docs/" in notes) == (code == 0)
 
 
 def test_citation_and_changelog_have_the_version_and_its_date() -> None:
