@@ -19,6 +19,7 @@ from tests.deploy.test_images import variables
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(ROOT.rglob("*.yaml"))
+GUIDE = ROOT.parents[1] / "docs/deployment.md"
 KUSTOMIZATIONS = [path for path in FILES if path.name == "kustomization.yaml"]
 
 Yaml = dict[str, Any]
@@ -280,9 +281,9 @@ def test_keda_threshold_is_a_quarter_of_the_maximum_wait() -> None:
     assert float(trigger()["threshold"]) == Settings().max_wait_seconds / 4
 
 
-def test_readme_query_is_the_shipped_one_with_a_namespace() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", readme, re.DOTALL)
+def test_documented_query_is_the_shipped_one_with_a_namespace() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", guide, re.DOTALL)
     assert query.count('{namespace="lattemix"}') == trigger()["query"].count("lattemix_")
     assert query.replace('{namespace="lattemix"}', "").split() == trigger()["query"].split()
 
@@ -291,8 +292,8 @@ def test_readme_query_is_the_shipped_one_with_a_namespace() -> None:
 def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None:
     require("kustomize")
     shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    guide = GUIDE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     (tmp_path / "overlays/mine").mkdir()
     (tmp_path / "overlays/mine/kustomization.yaml").write_text(example, encoding="utf-8")
     command = ["kustomize", "build", str(tmp_path / "overlays" / overlay)]
