@@ -2,7 +2,9 @@
 #   docker build --target cpu -t lattemix:cpu .
 #   docker build --target gpu -t lattemix:gpu .
 #   docker build --target train -t lattemix:train .
-# CUDA and cuDNN come from wheels, so all images have the same small base.
+# CUDA and cuDNN come from wheels, so all images have the same small base. The host of the gpu image needs an
+# NVIDIA driver of version 580 or newer (CUDA 13), a GPU of compute capability 7.5 or higher, and the NVIDIA
+# Container Toolkit; `lattemix gpu-check` checks them.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
@@ -15,7 +17,7 @@ COPY requirements/build.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --no-deps -r requirements/build.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY app app
 COPY lattemix lattemix
 COPY model_store model_store
@@ -66,9 +68,11 @@ RUN apt-get update \
     && groupadd --gid 10001 lattemix \
     && useradd --uid 10001 --gid 10001 --no-create-home --no-log-init lattemix \
     && install --directory --owner 10001 --group 10001 /store
-ARG VERSION=0.1.0
+# Set by the release workflow.
+ARG VERSION=dev
 LABEL org.opencontainers.image.title="Latte-Mix" \
       org.opencontainers.image.description="Semantic similarity with latent categorical mixtures" \
+      org.opencontainers.image.source="https://github.com/latte-mix/latte-mix" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION"
 ENV PATH=/opt/lattemix/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

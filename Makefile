@@ -20,7 +20,7 @@ BUILD_SOURCES := $(wildcard model_store/*.py lattemix/build/*.py lattemix/build/
 export LATTEMIX_STORE := $(abspath $(STORE))
 export PATH := $(abspath $(TOOLS)/bin):$(PATH)
 
-.PHONY: help serve test test-browser deploy-tools lint format lock lock-check bench soak sbom audit clean
+.PHONY: help serve test test-browser deploy-tools lint format alerts lock lock-check release-check bench soak sbom audit clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,7 +30,9 @@ help:
 	@echo "make lint    check style, types and links; make format fixes style"
 	@echo "make docs    build the documentation site into build/site"
 	@echo "make deploy-tools   unpack promtool, nginx, kustomize and docker-compose (Debian), for lint and test to use"
+	@echo "make alerts   write Kubernetes' PrometheusRule from deploy/monitoring/alerts.yml"
 	@echo "make lock    regenerate requirements/*.txt from pyproject.toml and constraints.txt; make lock-check fails if they are out of date"
+	@echo "make release-check   build wheel and sdist, and try them on every supported Python at hand (CHECK=--all: fail if one is missing)"
 	@echo "make bench   measure speed and memory beside other libraries (BENCH='latency --quick')"
 	@echo "make soak MINUTES=30   mixed traffic, then an overload; fails if memory, files or threads grow"
 	@echo "make sbom    write CycloneDX SBOMs of the images to build/; make audit checks the locked packages for known vulnerabilities"
@@ -74,6 +76,23 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+ALERTS := deploy/monitoring/alerts.yml
+RULE := deploy/kubernetes/components/prometheusrule/prometheusrule.yaml
+define RULE_HEADER
+# For the Prometheus operator. `make alerts` writes this file from $(ALERTS).
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: lattemix
+  labels:
+    app.kubernetes.io/name: lattemix
+spec:
+endef
+export RULE_HEADER
+
+alerts:
+	@{ echo "$$RULE_HEADER"; sed 's/^./  &/' $(ALERTS); } > $(RULE)
+
 # uv, since it resolves for x86_64 and aarch64 at once.
 # Versions not in constraints.txt stay as locked; delete a lock file to upgrade them.
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes -c constraints.txt \
@@ -90,6 +109,13 @@ lock: $(BIN)/pip
 lock-check: lock
 	@git --no-pager diff --exit-code requirements || { \
 	  echo "make: requirements/ differs from what make lock writes: commit the lines above" >&2; exit 1; }
+
+# Writes dist/, which the release workflow publishes.
+release-check: $(BIN)/pip
+	@rm -rf dist
+	@$(BIN)/python -c '$(BACKEND)' | xargs $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+	@$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python deploy/release_check.py dist $(CHECK)
 
 bench: $(VENV)/.bench $(ARTIFACTS) $(STORE)/default/fp32/manifest.json $(INFINITY)/.installed $(PEERS)/.installed
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -1,4 +1,4 @@
-"""Validate the deployment files with the tools that read them; part of `make lint`.
+"""Validate deployment files and GitHub's with the tools that read them; part of `make lint`.
 
 A check whose tool is missing is skipped with a message, or fails if DEPLOY_TOOLS_REQUIRED is set,
 as in CI. `make deploy-tools` unpacks all tools.
@@ -29,6 +29,14 @@ NGINX = "deploy/nginx/nginx.conf.template"
 NGINX_VERSION = (1, 27, 4)  # the first with `resolve` and `keepalive_min_timeout`
 PROMETHEUS = "deploy/monitoring/prometheus.yml"
 KUBERNETES = "deploy/kubernetes"
+# Files that GitHub reads, by schema of check-jsonschema.
+GITHUB_SCHEMAS = {
+    "github-workflows": ".github/workflows/*.yml",
+    "dependabot": ".github/dependabot.yml",
+    "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
+    "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+    "citation-file-format": "CITATION.cff",
+}
 # kubernetes_validate has no schemas of custom resources.
 CUSTOM_API_GROUPS = ("keda.sh/", "monitoring.coreos.com/")
 
@@ -82,14 +90,29 @@ def skip(files: str, tool: str) -> int:
     return int(bool(os.environ.get("DEPLOY_TOOLS_REQUIRED")))
 
 
+def violates_schema(path: Path, schema: str) -> bool:
+    """Whether a YAML file violates one of check-jsonschema's schemas; the error is printed."""
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}")
+    document = yaml.load(path.read_text(encoding="utf-8"), ComposeLoader)
+    # YAML 1.1 reads the key `on` of workflows as true, and a date as no string.
+    text = json.dumps(
+        {"on" if key is True else key: document[key] for key in document}, default=str
+    )
+    return run_failed(*command, "-", stdin=text, label=str(path.relative_to(ROOT)))
+
+
 def check_schemas() -> int:
     """Validate each compose file against the schema of its format."""
-    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
-    failures = 0
-    for name in (BASE, *OVERLAYS):
-        document = yaml.load((ROOT / name).read_text(encoding="utf-8"), ComposeLoader)
-        failures += run_failed(*command, "-", stdin=json.dumps(document), label=name)
-    return failures
+    return sum(violates_schema(ROOT / name, "compose-spec") for name in (BASE, *OVERLAYS))
+
+
+def check_github() -> int:
+    """Validate workflows, Dependabot's configuration, issue forms and the citation file."""
+    return sum(
+        violates_schema(path, schema)
+        for schema, pattern in GITHUB_SCHEMAS.items()
+        for path in sorted(ROOT.glob(pattern))
+    )
 
 
 def check_stacks() -> int:
@@ -178,7 +201,14 @@ def check_kubernetes() -> int:
     return failures
 
 
-CHECKS = (check_schemas, check_stacks, check_nginx, check_prometheus, check_kubernetes)
+CHECKS = (
+    check_schemas,
+    check_github,
+    check_stacks,
+    check_nginx,
+    check_prometheus,
+    check_kubernetes,
+)
 
 if __name__ == "__main__":
     sys.exit(sum(check() for check in CHECKS) > 0)

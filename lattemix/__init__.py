@@ -11,7 +11,6 @@ model.similarity("A man is eating.", "Someone is having lunch.")
 """
 
 import os
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 # ONNX Runtime sends usage data by default since 1.29. Set before onnxruntime is imported.
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from lattemix.responses import Explanation, MatrixResponse, RankResult, Rejection
     from model_store import LatteMixError, Metric
 
-__version__ = version("lattemix")
+__version__ = "0.2.0"  # the only place; pyproject.toml reads it
 
 _PUBLIC = {
     "AsyncClient": "lattemix.client",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from lattemix import __version__
 from lattemix.bulk.dedup.command import commands as dedup_commands
 from lattemix.bulk.writers import Format, check_output, format_for
 from lattemix.failures import run_command
@@ -39,8 +40,25 @@ cli = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Semantic similarity with latent categorical mixtures.",
 )
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"lattemix {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Semantic similarity with latent categorical mixtures."""
 
 
 @cli.command()

@@ -2,16 +2,21 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lattemix
 from model_store import Store
 from tests.app import conftest as app_conftest
 from tests.app.conftest import serving
@@ -89,6 +94,13 @@ def folder(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(name))
+
+
 def run(*command: object, cwd: Path) -> str:
     outcome = subprocess.run(
         [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
@@ -100,13 +112,36 @@ def run(*command: object, cwd: Path) -> str:
 def test_wheel_holds_types_and_heads_but_no_models_or_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"lattemix/py.typed", "app/playground/index.html"} <= names
+    packages = ("app", "lattemix", "model_store", "training")
+    assert {f"{package}/py.typed" for package in packages} <= names
+    assert "app/playground/index.html" in names
     for head in (path for path in (ROOT / "model_store/heads").iterdir() if path.is_dir()):
         files = ("head.json", "head.safetensors", "latents.json")
         assert {f"model_store/heads/{head.name}/{file}" for file in files} <= names
-    packages = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert packages == {"app", "lattemix", "model_store", "training"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(packages)
     assert not any(name.startswith("model_store/artifacts/") for name in names)
+
+
+def test_metadata_names_the_version_and_the_repository(metadata: Message) -> None:
+    assert metadata["Version"] == lattemix.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
+    assert urls == project["urls"]
+    assert all(url.startswith(urls["Repository"]) for url in urls.values())
+
+
+def test_links_of_the_readme_work_outside_the_repository(metadata: Message) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    description = metadata.get_payload(decode=True).decode()
+    blob, raw = (
+        f"https://github.com/latte-mix/latte-mix/{kind}/v{lattemix.__version__}/"
+        for kind in ("blob", "raw")
+    )
+    assert not re.findall(r"\]\((?!https?://|#)[^)]*", description)
+    assert f"]({blob}docs/" in description
+    images = re.findall(r"!\[[^\]]*\]\((?!https?:)", readme)
+    assert description.count(f"]({raw}") == len(images)
+    assert description.replace(blob, "").replace(raw, "").strip() == readme.strip()
 
 
 def test_library_works_beside_packages_of_the_same_names(python: Path, folder: Path) -> None:

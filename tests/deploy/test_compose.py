@@ -1,6 +1,7 @@
 """The compose files: hardened, complete, and consistent with the service's settings."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from app.settings import Settings, load_settings
-from tests.deploy.conftest import check
+from tests.deploy.conftest import check, require
 from tests.deploy.test_images import variables
 
 ROOT = Path(__file__).parents[2]
@@ -142,9 +143,11 @@ def test_cpu_overlay_removes_every_gpu_reservation() -> None:
             if "reservations" in service.get("deploy", {}).get("resources", {})
         }
 
-    overlay = devices(read("docker-compose.cpu.yml")["services"])
-    assert overlay.keys() == devices(SERVICES).keys() == {"api", "train"}
-    assert not any(overlay.values())
+    services = read("docker-compose.cpu.yml")["services"]
+    disabled = {name for name, service in services.items() if "profiles" in service}
+    assert disabled == {"dcgm-exporter"}
+    assert devices(services).keys() == devices(SERVICES).keys() - disabled == {"api", "train"}
+    assert not any(devices(services).values())
 
 
 def test_second_gpu_has_the_same_network_alias() -> None:
@@ -168,6 +171,16 @@ def test_second_gpu_has_the_same_settings_and_keys() -> None:
             services[service] = merge(services.get(service, base), content)
     for field in ("environment", "secrets", "volumes"):
         assert services["api-second"][field] == services["api"][field]
+
+
+@pytest.mark.parametrize(("overlay", "gpus"), [((), True), (("docker-compose.cpu.yml",), False)])
+def test_gpu_metrics_are_exported_on_gpu_hosts_only(overlay: tuple[str, ...], gpus: bool) -> None:
+    require("docker compose")
+    files = [f"--file={ROOT / name}" for name in (check.BASE, *overlay)]
+    command = [*check.compose(), *files, "--profile=monitoring", "config", "--services"]
+    services = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert {"prometheus", "grafana"} <= set(services)
+    assert ("dcgm-exporter" in services) == gpus
 
 
 def test_prometheus_paths_are_mounted() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -117,12 +116,6 @@ def test_packages_are_installed_from_locks_by_hash() -> None:
     for run in runs:
         if re.search(r"pip\b.* install ", run) and "constraints.txt" not in run:
             assert "--require-hashes" in run or "--no-index" in run, run
-
-
-def test_image_version_is_the_projects() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    arguments = [rest for name, rest in instructions() if name == "ARG"]
-    assert f"VERSION={project['version']}" in arguments
 
 
 def test_copied_files_exist_and_are_not_ignored() -> None:

@@ -19,6 +19,7 @@ from tests.deploy.test_images import variables
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(ROOT.rglob("*.yaml"))
+GUIDE = ROOT.parents[1] / "docs/deployment.md"
 KUSTOMIZATIONS = [path for path in FILES if path.name == "kustomization.yaml"]
 
 Yaml = dict[str, Any]
@@ -71,7 +72,7 @@ POD = DEPLOYMENT["template"]["spec"]
 
 def test_resources_match_the_schema_of_kubernetes() -> None:
     resources = list(check.resources())
-    assert len(resources) == 8
+    assert len(resources) == 9
     assert not any(check.is_invalid(*resource) for resource in resources)
     (_, broken), *_ = resources
     assert check.is_invalid("broken", broken | {"specs": {}}), "unknown fields are rejected"
@@ -188,6 +189,15 @@ def test_podmonitor_sets_the_job_that_the_alerts_select() -> None:
     assert DEPLOYMENT["template"]["metadata"]["labels"][label] in jobs
 
 
+def test_prometheusrule_has_the_alerts() -> None:
+    rule = (ROOT / "components/prometheusrule/prometheusrule.yaml").read_text(encoding="utf-8")
+    alerts = (ROOT / "../monitoring/alerts.yml").read_text(encoding="utf-8")
+    header, body = re.split(r"(?m)^spec:\n", rule)
+    assert body == re.sub(r"(?m)^(?=.)", "  ", alerts), "run `make alerts`"
+    assert yaml.safe_load(rule)["spec"] == yaml.safe_load(alerts)
+    assert yaml.safe_load(header)["kind"] == "PrometheusRule"
+
+
 def test_autoscalers_exclude_each_other_and_scale_the_deployment() -> None:
     hpa = read("components/hpa/horizontalpodautoscaler.yaml")["spec"]
     keda = read("components/keda/scaledobject.yaml")["spec"]
@@ -271,9 +281,9 @@ def test_keda_threshold_is_a_quarter_of_the_maximum_wait() -> None:
     assert float(trigger()["threshold"]) == Settings().max_wait_seconds / 4
 
 
-def test_readme_query_is_the_shipped_one_with_a_namespace() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", readme, re.DOTALL)
+def test_documented_query_is_the_shipped_one_with_a_namespace() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    (query,) = re.findall(r"metadata/query\n +value: >-\n(.*?)```", guide, re.DOTALL)
     assert query.count('{namespace="lattemix"}') == trigger()["query"].count("lattemix_")
     assert query.replace('{namespace="lattemix"}', "").split() == trigger()["query"].split()
 
@@ -282,8 +292,8 @@ def test_readme_query_is_the_shipped_one_with_a_namespace() -> None:
 def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None:
     require("kustomize")
     shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    guide = GUIDE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     (tmp_path / "overlays/mine").mkdir()
     (tmp_path / "overlays/mine/kustomization.yaml").write_text(example, encoding="utf-8")
     command = ["kustomize", "build", str(tmp_path / "overlays" / overlay)]
@@ -291,3 +301,23 @@ def test_overlays_build_to_valid_resources(overlay: str, tmp_path: Path) -> None
     resources = list(yaml.safe_load_all(built))
     assert not any(check.is_invalid(overlay, resource) for resource in resources)
     assert not any("replicas" in resource.get("spec", {}) for resource in resources)
+
+
+def test_components_for_the_operators_build(tmp_path: Path) -> None:
+    require("kustomize")
+    shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True)
+    components = ("runtimeclass", "prometheusrule", "podmonitor")
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../gpu"],
+        "components": [f"../../components/{component}" for component in components],
+    }
+    (tmp_path / "overlays/mine").mkdir()
+    path = tmp_path / "overlays/mine/kustomization.yaml"
+    path.write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    command = ["kustomize", "build", str(path.parent)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    resources = {resource["kind"]: resource for resource in yaml.safe_load_all(built)}
+    assert resources["Deployment"]["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert {"PrometheusRule", "PodMonitor"} <= resources.keys()

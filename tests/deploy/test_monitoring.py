@@ -68,9 +68,14 @@ POD_LABELS = {
         "template"
     ]["metadata"]["labels"].items()
 }
+# By dcgm-exporter, one series per GPU of a host.
+DCGM = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE")
+GPU_METRICS = {name: {"gpu", "UUID", "modelName"} for name in DCGM}
 PROMETHEUS_OWN = {"up": set(POD_LABELS), "ALERTS": {"alertname", "alertstate", "severity"}}
 TARGET_LABELS = {"job", "instance", "namespace", "pod"}  # the last two in Kubernetes only
-LABELS = {name: labels | TARGET_LABELS for name, labels in (OURS | PROMETHEUS_OWN).items()}
+LABELS = {
+    name: labels | TARGET_LABELS for name, labels in (OURS | PROMETHEUS_OWN | GPU_METRICS).items()
+}
 ROUTERS = (
     *(
         routes.router
@@ -206,6 +211,9 @@ def series_of_two_replicas() -> dict[str, str]:
             labels = sample.labels | {"job": "lattemix", "instance": instance}
             pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
             names[f"{sample.name}{{{pairs}}}"] = "0+15x80"
+    for metric in DCGM:
+        for gpu in "01":
+            names[f'{metric}{{job="gpu",instance="a",gpu="{gpu}",UUID="{gpu}"}}'] = "50x80"
     return names
 
 
@@ -258,6 +266,12 @@ def test_only_unreachable_replicas_are_selected_by_job(query: str) -> None:
         if "job" in {matcher.name for matcher in selector.matchers.matchers}
     ]
     assert by_job == (["up"] if query == ALERTS["LattemixReplicaDown"]["expr"] else [])
+
+
+def test_gpus_are_scraped_in_compose() -> None:
+    (discovery,) = SCRAPES["gpu"]["dns_sd_configs"]
+    services = yaml.safe_load(text("../../docker-compose.yml"))["services"]
+    assert set(discovery["names"]) <= services.keys()
 
 
 def test_every_replica_is_scraped_on_its_port() -> None:

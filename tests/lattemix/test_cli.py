@@ -11,12 +11,17 @@ from fastapi.testclient import TestClient
 
 from app.server import create_app
 from app.settings import Settings
+from lattemix import __version__
 from lattemix import cli as cli_module
 from lattemix.client import Client
 from model_store import Store
 from tests.lattemix.conftest import run
 
 pytestmark = pytest.mark.usefixtures("lattemix_environment")
+
+
+def test_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"lattemix {__version__}\n", "")
 
 
 def test_similarity_prints_a_metric_per_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,23 +24,29 @@ def download(repository: str) -> Path:
 
     The weights are downloaded last: an unsupported config fails before.
     """
-    directory = _snapshot(repository, None, [CONFIG, TOKENIZER, SHARD_INDEX])
+    directory = snapshot(repository, None, [CONFIG, TOKENIZER, SHARD_INDEX])
     read_config(directory, repository)
     index = directory / SHARD_INDEX
     names = shard_names(index) if index.is_file() else [SAFETENSORS]
-    _snapshot(repository, directory.name, names)
+    snapshot(repository, directory.name, names)
     if not weight_files(directory) and (pickles := _pickles(repository, directory.name)):
         raise pickle_error(repository, pickles[0])
     return directory
 
 
-def _snapshot(repository: str, commit: str | None, names: list[str]) -> Path:
-    """Download the named files, where they exist; return the snapshot's directory."""
+def snapshot(repository: str, revision: str | None, names: list[str]) -> Path:
+    """Download the named files, where they exist; return the snapshot's directory.
+
+    Args:
+        repository: the repository's id.
+        revision: a commit, branch or tag; None is the default branch.
+        names: the files.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(repository, revision=commit, allow_patterns=names))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=names))
     except HFValidationError as error:
         raise HubError(f"There is no backbone {repository!r}.") from error
     except GatedRepoError as error:
@@ -51,14 +57,11 @@ def _snapshot(repository: str, commit: str | None, names: list[str]) -> Path:
     except RepositoryNotFoundError as error:
         raise HubError(
             f"There is no backbone {repository!r}: the hub has no such public model (a private one "
-            "needs `hf auth login` or HF_TOKEN), and there is no directory or file of that name."
+            "needs `hf auth login` or HF_TOKEN)."
         ) from error
     except Exception as error:  # the client's network and disk errors have no common base class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise HubError(
-            f"Cannot download {repository!r} from the hub: {reason}. There is no directory or file "
-            "of that name."
-        ) from error
+        raise HubError(f"Cannot download {repository!r} from the hub: {reason}.") from error
 
 
 def _pickles(repository: str, commit: str) -> list[str]:

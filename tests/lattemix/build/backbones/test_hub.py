@@ -16,7 +16,8 @@ from threading import Thread
 import huggingface_hub
 import pytest
 
-from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone
+from lattemix.build.backbones import BackboneError, Checkpoint, open_backbone, packages
+from lattemix.build.backbones.packages import PinnedPackage
 
 ROOT = Path(__file__).parents[4]
 COMMIT = "0" * 40
@@ -185,6 +186,26 @@ def test_unknown_repository_is_explained(local_hub: Hub) -> None:
         "There is no backbone 'misspelled': the hub has no such public model",
         "--backbone takes a directory, a file of word vectors, a hub id",
     )
+
+
+def test_downloads_a_pinned_commit_after_the_wheel_failed(
+    local_hub: Hub, backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(backbone, local_hub.root / "someone" / "model")
+    files = {
+        name: hashlib.sha256((backbone / name).read_bytes()).hexdigest()
+        for name in ("config.json", "model.safetensors", "tokenizer.json")
+    }
+    package = PinnedPackage(
+        "no-such-package==1", "0" * 64, "data", files, None, "someone/model", COMMIT
+    )
+    monkeypatch.setitem(packages.PINNED, "pinned", package)
+    monkeypatch.setenv("LATTEMIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with open_backbone("pinned") as checkpoint:
+        assert (checkpoint.name, checkpoint.sha256) == ("pinned", files["model.safetensors"])
+        assert checkpoint.directory.is_relative_to(tmp_path / "cache")
+    assert sorted(local_hub.downloads) == sorted(files)
 
 
 def test_unreachable_hub_is_explained(local_hub: Hub) -> None:

