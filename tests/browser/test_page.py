@@ -185,7 +185,7 @@ def test_asks_for_a_key_and_keeps_it_out_of_the_url(open_page, default_store: St
         assert not re.search("s3cret|wrong", page.url)
         upload(page, labelled_file(RATED))
         command = page.locator("#use-threshold code").inner_text()
-        assert ' -H "authorization: Bearer $KEY" ' in command
+        assert ' -H "authorization: Bearer $LATTEMIX_API_KEY" ' in command
 
 
 def test_switches_models(open_page, default_store: Store, screenshot) -> None:
