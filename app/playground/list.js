@@ -130,7 +130,7 @@ export class ListTab {
   commands() {
     const { calibration, inputs, metric } = this;
     if (this.live.results.hidden || inputs.length < 2) return null;
-    const threshold = Number(this.threshold.toPrecision(6));
+    const threshold = Math.floor(1e6 * this.threshold) / 1e6; // rounded down: pairs still reach it
     const on = calibration ? { threshold_on: calibration.kind } : {};
     return commandsOf("matrix", { inputs, metric: metric.value, threshold, ...on, ...modelField(this.info) });
   }

@@ -22,6 +22,7 @@ export class Mixtures {
   addMap(name) {
     const canvas = make("canvas", { tabIndex: 0 });
     canvas.setAttribute("role", "application");
+    canvas.setAttribute("aria-details", this.table.details.id);
     const legend = make("div", { className: "legend" });
     this.element.append(make("figure", {}, make("figcaption", {}, name), canvas, legend));
     return { name, legend, map: new HeatMap(canvas, (index, dim) => this.describe(dim, index)) };
