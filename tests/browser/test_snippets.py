@@ -1,4 +1,4 @@
-"""The playground's "Copy as curl" and "Copy as Python": what they copy gives what the page shows."""
+"""The playground's "Copy as curl" and "Copy as Python": the commands return what the page shows."""
 
 import ast
 import json

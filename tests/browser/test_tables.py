@@ -1,5 +1,7 @@
 """The playground's heat maps: their values as tables, and what a moved threshold redraws."""
 
+from itertools import chain
+
 import httpx
 import pytest
 
@@ -99,7 +101,7 @@ def test_mixtures_as_a_table(open_page, url: str) -> None:
         fill_pair(page, *PAIR)
         header, *rows = open_table(page, "#mixtures-table")
         assert header == ["dim", "class", "first", "second", "difference"]
-        shares = list(zip(*(sum(mixture, []) for mixture in embeddings), strict=True))
+        shares = list(zip(*map(chain.from_iterable, embeddings), strict=True))
         assert len(rows) == sum(max(pair) >= 0.1 for pair in shares)
         for dim, index, first, second, difference in rows:
             a, b = shares[int(dim) * classes + int(index)]
