@@ -28,7 +28,7 @@ export function curl(path, body) {
 // A Python program that prints the response.
 export function python(path, body) {
   const headers = hasKey() ? `${INDENT}headers=${AUTHORIZATION},\n` : "";
-  return `${imports("httpx")}
+  return `${imports()}
 response = httpx.post(
 ${INDENT}${literal(endpoint(path))},
 ${headers}${INDENT}json=${literal(body, INDENT)},
@@ -41,10 +41,9 @@ print(response.json())
 
 const AUTHORIZATION = `{"authorization": f"Bearer {os.environ['LATTEMIX_API_KEY']}"}`;
 
-// Import statements: the standard library's, and httpx.
+// Import statements: modules of the standard library, and httpx.
 function imports(...modules) {
-  const names = [...modules, ...(hasKey() ? ["os"] : [])].filter((name) => name !== "httpx").sort();
-  const standard = names.map((name) => `import ${name}\n`).join("");
+  const standard = [...modules, ...(hasKey() ? ["os"] : [])].map((name) => `import ${name}\n`).join("");
   return `${standard}${standard && "\n"}import httpx  # pip install httpx\n`;
 }
 
@@ -64,23 +63,25 @@ export function literal(value, indent = "") {
   return `${open}\n${items(deeper).map((item) => `${deeper}${item},\n`).join("")}${indent}${close}`;
 }
 
+// Fields that follow others in a Python dictionary.
+const otherFields = (fields) => Object.entries(fields).map(([name, value]) => `, "${name}": ${literal(value)}`).join("");
+
 // A Python program that scores the pairs of a file and prints what `/evaluate` returns for them.
-// `file` is { name, columns, separator, booleans }; `extra` are other fields of the request.
+// `file` is { name, columns, separator, booleans }; `model` is the `model` field, if needed. Ratings
+// have a `scale`, and a lowest rating of a `match`.
 export function pythonOfFile(file, { metric, model, scale, match, batch }) {
   const reader = file.separator === "\t" ? `file, delimiter="\\t", quoting=csv.QUOTE_NONE` : "file";
   const [a, b, label] = file.columns.map((column) => `row[${column}]`);
-  const number = file.booleans ? `float({"true": 1, "false": 0}.get(${label}.strip().lower(), ${label}))` : `float(${label})`;
-  const base = [["metric", metric], ...Object.entries(model)].map(([name, value]) => `, "${name}": ${literal(value)}`).join("");
-  const fields = [["metrics", [metric]], ...Object.entries(model)].map(([name, value]) => `, "${name}": ${literal(value)}`).join("");
-  const scaled = scale ? `, "scale": ${literal(scale)}` : "";
+  const value = file.booleans ? `{"true": 1, "false": 0}.get(${label}.strip().lower(), ${label})` : label;
+  const chosen = otherFields({ metric, ...model });
   const matches = match === null ? "" : `
 matches = [int(label >= ${match}) for label in labels]
-print(post("evaluate", {"scores": scores, "labels": matches${base}}))`;
-  return `${imports("csv", "httpx")}
+print(post("evaluate", {"scores": scores, "labels": matches${chosen}}))`;
+  return `${imports("csv")}
 with open(${literal(file.name)}, encoding="utf-8-sig", newline="") as file:
     _, *rows = [row for row in csv.reader(${reader}) if row]
 pairs = [[${a}, ${b}] for row in rows]
-labels = [${number} for row in rows]
+labels = [float(${value}) for row in rows]
 
 
 def post(path, body):
@@ -92,9 +93,9 @@ def post(path, body):
 
 scores = []
 for start in range(0, len(pairs), ${batch}):
-    body = {"pairs": pairs[start : start + ${batch}]${fields}}
+    body = {"pairs": pairs[start : start + ${batch}]${otherFields({ metrics: [metric], ...model })}}
     scores += [row[${literal(metric)}] for row in post("similarity", body)["similarities"]]
-print(post("evaluate", {"scores": scores, "labels": labels${base}${scaled}}))${matches}
+print(post("evaluate", {"scores": scores, "labels": labels${otherFields({ metric, ...model, ...(scale && { scale }) })}}))${matches}
 `;
 }
 

@@ -1,6 +1,6 @@
 """Take the README's picture of the playground: `python -m tests.browser.picture`.
 
-Needs the shipped models, the extras `browser` and `calibrate`, and a Chromium (`make test-browser`).
+Needs the shipped models, the extras `browser` and `calibrate`, and a Chromium: `make test-browser`.
 """
 
 import os
