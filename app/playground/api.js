@@ -18,11 +18,16 @@ export const setModel = (name) => (model = name);
 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
-const withModel = (path) => (model ? `${path}?${new URLSearchParams({ model })}` : path);
+const withModel = (path, name) => (name ? `${path}?${new URLSearchParams({ model: name })}` : path);
 
-export const getInfo = () => fetchJson(withModel("info"));
+// Describe a model; null is the default.
+export async function getInfo(name) {
+  const info = await fetchJson(withModel("info", name));
+  if (Array.isArray(info?.models) && Array.isArray(info.metrics)) return info;
+  throw new RequestError("The response of the service does not describe a model.");
+}
 
-export const getLatent = (dim, index) => fetchJson(withModel(`latents/${dim}/${index}`));
+export const getLatent = (dim, index) => fetchJson(withModel(`latents/${dim}/${index}`, model));
 
 export const post = (path, body, signal) => fetchJson(path, jsonRequest(body, signal));
 
@@ -31,7 +36,9 @@ export async function postMatrix(body, signal) {
   const request = jsonRequest(body, signal);
   request.headers.accept = "application/x-npy";
   const response = await send("matrix", request);
-  return parseNpy(await read(response.arrayBuffer()));
+  const scores = parseNpy(await read(response.arrayBuffer()));
+  if (scores?.length !== body.inputs.length ** 2) throw new RequestError("The response of the service is not a matrix.");
+  return scores;
 }
 
 function jsonRequest(body, signal) {
@@ -46,7 +53,8 @@ async function read(content) {
     return await content;
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new RequestError("The response is incomplete: the connection was lost.");
+    const reason = error instanceof SyntaxError ? "is not JSON" : "is incomplete: the connection was lost";
+    throw new RequestError(`The response of the service ${reason}.`);
   }
 }
 
@@ -68,10 +76,13 @@ async function send(path, request) {
   throw new RequestError(message, response.status, retryAfter);
 }
 
-// Read a float32 array in numpy's format: magic string, version, header length, header, data.
+// Read a float32 array in numpy's format: magic string, version, header length, header, data. Null
+// if the buffer has another content.
 function parseNpy(buffer) {
-  const start = 10 + new DataView(buffer).getUint16(8, true);
-  return new Float32Array(buffer.slice(start));
+  const magic = String.fromCharCode(...new Uint8Array(buffer.slice(0, 6)));
+  if (magic !== "\x93NUMPY" || buffer.byteLength < 10) return null;
+  const data = buffer.slice(10 + new DataView(buffer).getUint16(8, true));
+  return data.byteLength % 4 ? null : new Float32Array(data);
 }
 
 // Read a mixture from `/embed` with format base64.

@@ -1,6 +1,4 @@
-// Shared by all tabs: elements, number formats, copying, and requests that follow the input.
-
-import { UserError } from "./errors.js";
+// Shared by all tabs: elements, number formats, and copying.
 
 export const find = (selector, parent = document) => parent.querySelector(selector);
 
@@ -34,78 +32,23 @@ export function toast(message) {
 
 export async function copy(text, confirmation) {
   try {
-    await navigator.clipboard.writeText(text);
+    // Over plain HTTP, browsers offer no clipboard but that of a selection.
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else if (!copySelection(text)) throw new Error("refused");
     toast(confirmation);
   } catch {
     toast("The browser does not allow this page to copy.");
   }
 }
 
-// A text with an explanation below it, for a table.
-export const withNote = (text, note) => make("span", {}, text, make("small", { className: "quiet" }, note));
-
-// Fill a table: a header row, unless `header` is null, and rows of cells, the first of which is a header.
-export function fillTable(table, header, rows) {
-  const row = ([name, ...cells]) =>
-    make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
-  table.replaceChildren(make("tbody", {}, ...rows.map(row)));
-  if (!header) return;
-  table.createTHead().append(make("tr", {}, ...header.map((name) => make("th", { scope: "col" }, name))));
-}
-
-// Runs a tab's comparison when its input changes; a new run aborts the previous one.
-export class LiveResults {
-  // `compare(signal)` returns whether there are results to show.
-  constructor(section, compare) {
-    this.section = section;
-    this.compare = compare;
-    this.error = find(".error", section);
-    this.results = find(".results", section);
-  }
-
-  schedule(milliseconds = 250) {
-    this.restart();
-    this.timer = setTimeout(() => this.run(), milliseconds);
-  }
-
-  async run() {
-    this.restart();
-    const { signal } = (this.controller = new AbortController());
-    try {
-      const complete = await this.compare(signal);
-      if (signal.aborted) return;
-      this.error.textContent = "";
-      this.results.hidden = !complete;
-    } catch (error) {
-      if (signal.aborted) return;
-      this.fail(error);
-    } finally {
-      if (!signal.aborted) this.section.removeAttribute("aria-busy");
-    }
-  }
-
-  // Abort the run; the results stay as they are.
-  stop() {
-    clearTimeout(this.timer);
-    this.controller?.abort();
-    this.section.removeAttribute("aria-busy");
-  }
-
-  // Abort the previous run and show that results are outdated.
-  restart() {
-    clearTimeout(this.timer);
-    this.controller?.abort();
-    this.section.setAttribute("aria-busy", "true");
-  }
-
-  fail(error) {
-    this.results.hidden = true;
-    if (!(error instanceof UserError)) throw error;
-    this.error.textContent = error.message;
-    if (error.status === 401) {
-      find("#key").hidden = false;
-      find("#key-value").focus();
-    }
-    if (error.retryAfter) this.schedule(error.retryAfter * 1000);
+function copySelection(text) {
+  const [focused, area] = [document.activeElement, make("textarea", { value: text, className: "offscreen" })];
+  document.body.append(area);
+  area.select();
+  try {
+    return document.execCommand("copy");
+  } finally {
+    area.remove();
+    focused?.focus();
   }
 }

@@ -1,8 +1,9 @@
 // The results of labelled pairs: agreement, reliability, a threshold, and the commands that use it.
 
-import { hasKey } from "./api.js";
-import { copy, fillTable, find, format, withNote } from "./common.js";
+import { copy, find, format } from "./common.js";
 import { Reliability } from "./reliability.js";
+import { curl, endpoint, modelField, quote } from "./snippets.js";
+import { fillTable, withNote } from "./tables.js";
 import { ThresholdChoice } from "./threshold.js";
 
 const MEASURES = {
@@ -21,6 +22,7 @@ export class Evaluation {
     this.threshold = new ThresholdChoice(this.choice, (score) => this.showRequest(score));
     this.request = find("#use-threshold", results);
     this.command = find("#use-calibration", results);
+    this.comparison = find("#use-evaluate", results);
     for (const block of results.querySelectorAll(".command")) {
       find("button", block).addEventListener("click", () => copy(find("code", block).textContent, "Command copied."));
     }
@@ -36,7 +38,7 @@ export class Evaluation {
     this.reliability.show(evaluation, scale ?? [0, 1], calibration);
     this.problem.textContent = problem;
     this.choice.hidden = this.request.hidden = !binary;
-    this.showCommand(pairs.name, scale);
+    this.showCommands(pairs.name, scale);
     if (binary) this.threshold.show(binary.curve, metric, calibration?.metric === metric ? calibration : null);
   }
 
@@ -57,28 +59,18 @@ export class Evaluation {
   }
 
   showRequest(score) {
-    const url = new URL("matrix", location.href.split("#")[0]).href;
-    const key = hasKey() ? ` -H "authorization: Bearer $KEY"` : "";
-    const body = { inputs: ["…", "…"], ...this.modelField(), metric: this.metric, threshold: score };
-    find("code", this.request).textContent =
-      `curl ${url}${key} -H 'content-type: application/json' -d '${JSON.stringify(body)}'`;
+    const body = { inputs: ["…", "…"], ...modelField(this.info), metric: this.metric, threshold: score };
+    find("code", this.request).textContent = curl("matrix", body);
   }
 
-  showCommand(name, scale) {
-    const { model } = this.info;
-    const options = (scale ? ` --scale=${scale.join(",")}` : "") + (model === "default" ? "" : ` --model ${quote(model)}`);
-    find("code", this.command).textContent = `lattemix calibrate ${quote(name)}${options} --out NAME`;
-  }
-
-  // Named only where it is not the server's default.
-  modelField() {
+  showCommands(name, scale) {
     const { model, models } = this.info;
-    return model === models[0] ? {} : { model };
+    const file = quote(name.startsWith("-") ? `./${name}` : name); // else an option
+    const ratings = scale ? ` --scale=${scale.join(",")}` : "";
+    const option = model === "default" ? "" : ` --model ${quote(model)}`;
+    find("code", this.command).textContent = `lattemix calibrate ${file}${ratings}${option} --out NAME`;
+    const several = models.length > 1 ? ` --models ${quote(models.join(","))}` : "";
+    find("code", this.comparison).textContent =
+      `lattemix evaluate ${file}${ratings}${several} --url ${quote(endpoint(".").replace(/\/$/, ""))}`;
   }
-}
-
-// Quote an argument for a shell, if it needs that.
-function quote(text) {
-  const name = text.startsWith("-") ? `./${text}` : text; // else an option
-  return /^[\w./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
 }

@@ -3,6 +3,8 @@
 import { characters, find, format, make } from "./common.js";
 
 const MAX_LABEL = 40; // characters
+const MAX_WIDTH = 40; // of a cell, in pixels
+const MIN_TEXT_WIDTH = 30; // of a cell that shows its value
 
 export class HeatMap {
   // `onSelect(i, j)` is called when a cell is selected.
@@ -18,7 +20,7 @@ export class HeatMap {
   }
 
   // `map` has rows, columns, value(i, j) and colour(value). Optional: labels { rows, columns }, the
-  // margin for them, maxWidth of a cell, and the height of a cell (default: its width).
+  // margin for them, maxWidth of a cell, the height of a cell (default: its width), and text(value).
   show(map, description) {
     this.map = map;
     this.image = paint(map);
@@ -32,7 +34,7 @@ export class HeatMap {
     const available = canvas.parentElement.clientWidth;
     if (!map || !available) return;
     const margin = map.labels ? Math.min(map.margin ?? 92, available / 3) : 0;
-    const width = Math.min((available - margin) / map.columns, map.maxWidth ?? 34);
+    const width = Math.min((available - margin) / map.columns, map.maxWidth ?? MAX_WIDTH);
     const height = map.height ?? width;
     this.layout = { margin, width, height };
     const ratio = devicePixelRatio || 1;
@@ -46,6 +48,7 @@ export class HeatMap {
     context.imageSmoothingEnabled = false;
     context.drawImage(this.image, margin, margin, width * map.columns, height * map.rows);
     if (map.labels && Math.min(width, height) >= 9) this.drawLabels(context);
+    if (map.text && width >= MIN_TEXT_WIDTH) this.drawValues(context);
     if (this.selected) this.drawSelection(context);
   }
 
@@ -67,6 +70,20 @@ export class HeatMap {
       context.fillText(fit(context, label, margin - 6), 0, 0);
       context.restore();
     });
+  }
+
+  drawValues(context) {
+    const { map, layout: { margin, width, height } } = this;
+    context.font = `${Math.min(12, width / 3)}px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let i = 0; i < map.rows; i += 1) {
+      for (let j = 0; j < map.columns; j += 1) {
+        const value = map.value(i, j);
+        context.fillStyle = isDark(map.colour(value)) ? "#fff" : "#000";
+        context.fillText(map.text(value), margin + (j + 0.5) * width, margin + (i + 0.5) * height);
+      }
+    }
   }
 
   drawSelection(context) {
@@ -134,17 +151,28 @@ function paint({ rows, columns, value, colour }) {
   return canvas;
 }
 
-// Fill an element with a colour bar from `low` to `high`.
-export function showLegend(element, colour, low, high) {
+// Fill an element with a colour bar from `low` to `high`. `markLegend` shows a value on it.
+export function showLegend(element, colour, low, high, text = (value) => format(value, 2)) {
   const bar = make("canvas", { width: 96, height: 1 });
   const context = bar.getContext("2d");
   for (let x = 0; x < 96; x += 1) {
     context.fillStyle = `rgb(${colour(low + ((high - low) * x) / 95).slice(0, 3).join(" ")})`;
     context.fillRect(x, 0, 1, 1);
   }
-  bar.setAttribute("aria-hidden", "true");
-  element.replaceChildren(format(low, 2), bar, format(high, 2));
+  const scale = make("span", { className: "bar" }, bar);
+  scale.setAttribute("aria-hidden", "true");
+  element.replaceChildren(text(low), scale, text(high));
 }
+
+// Mark the position of a value on the legend, from 0 to 1; hidden beyond it.
+export function markLegend(element, share) {
+  const bar = find(".bar", element);
+  bar.classList.toggle("marked", share >= 0 && share <= 1);
+  bar.style.setProperty("--mark", share);
+}
+
+// Whether white text has more contrast than black on a colour: its relative luminance, about.
+const isDark = ([red, green, blue]) => 0.2126 * red ** 2.2 + 0.7152 * green ** 2.2 + 0.0722 * blue ** 2.2 < 0.18 * 255 ** 2.2;
 
 // Minimum and maximum. Not Math.min(...values), which fails on large arrays.
 export const range = (values) => {

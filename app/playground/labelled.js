@@ -2,11 +2,15 @@
 
 import { post } from "./api.js";
 import { Calibration } from "./calibration.js";
-import { find, LiveResults, make, metricLabel } from "./common.js";
-import { Evaluation } from "./evaluation.js";
+import { find, make, metricLabel } from "./common.js";
 import { RequestError, UserError } from "./errors.js";
+import { Evaluation } from "./evaluation.js";
 import { checkScale, readPairs } from "./labels.js";
+import { LiveResults } from "./live.js";
 import { Scoring } from "./scoring.js";
+import { connect, curl, modelField, pythonOfFile } from "./snippets.js";
+
+const BATCH = 64; // pairs per request of the Python program
 
 const count = (number) => number.toLocaleString("en");
 
@@ -28,6 +32,7 @@ export class LabelledTab {
     for (const input of [...this.scale, this.match]) input.addEventListener("input", () => this.changed(400));
     this.button.addEventListener("click", () => this.stopOrContinue());
     this.acceptFiles(find("#file"), find("#drop"));
+    connect(find("#labelled .copies"), () => this.commands());
   }
 
   // Score with another model from now on.
@@ -58,7 +63,7 @@ export class LabelledTab {
   }
 
   open() {
-    if (!this.complete) this.live.run();
+    if (!this.complete || !this.file) this.live.run();
   }
 
   acceptFiles(input, zone) {
@@ -105,23 +110,23 @@ export class LabelledTab {
   }
 
   async compare(signal) {
-    if (!this.file) return false;
+    if (!this.file) return "Choose a file to see results.";
     if (!this.pairs) {
       const pairs = await readPairs(this.file, this.info.max_characters);
-      if (signal.aborted) return false;
+      if (signal.aborted) return "";
       this.pairs = pairs;
       this.setScale();
     }
     const labels = this.labels();
     this.scoring ??= new Scoring(this.pairs, this.info);
     await this.score(signal);
-    if (signal.aborted) return false;
+    if (signal.aborted) return "";
     const answers = await this.evaluate(labels, signal);
-    if (signal.aborted) return false;
+    if (signal.aborted) return "";
     this.live.results.hidden = false; // before drawing, which needs the width
     this.evaluation.show({ ...answers, ...labels, pairs: this.pairs, info: this.info, calibration: this.calibration });
     this.complete = true;
-    return true;
+    return "";
   }
 
   // Suggest a scale for ratings: the model's, or that of the labels.
@@ -168,20 +173,40 @@ export class LabelledTab {
     this.progress.hidden = done === total;
   }
 
-  // The responses of `/evaluate` for the labels, and for matches if labels are ratings.
-  async evaluate({ scale, matches }, signal) {
-    const { info, metric, scoring, pairs } = this;
+  // Requests to `/evaluate`: for the labels, and for matches if labels are ratings.
+  requests({ scale, matches }) {
+    const { metric, pairs, scoring } = this;
     // More digits would only look like more precision.
     const scores = Array.from(scoring.scores[metric.value], (score) => Math.round(1e6 * score) / 1e6);
-    const request = { model: info.model, metric: metric.value, scores };
-    const evaluation = await post("evaluate", { ...request, scale, labels: pairs.labels }, signal);
-    if (!scale) return { evaluation, binary: evaluation, problem: "" };
+    const request = { metric: metric.value, scores };
+    if (!scale) return [{ ...request, labels: pairs.labels }];
+    return [{ ...request, scale, labels: pairs.labels }, { ...request, labels: matches }];
+  }
+
+  async evaluate(labels, signal) {
+    const { model } = this.info;
+    const [first, second] = this.requests(labels);
+    const evaluation = await post("evaluate", { model, ...first }, signal);
+    if (!second) return { evaluation, binary: evaluation, problem: "" };
     try {
-      return { evaluation, binary: await post("evaluate", { ...request, labels: matches }, signal), problem: "" };
+      return { evaluation, binary: await post("evaluate", { model, ...second }, signal), problem: "" };
     } catch (error) {
       // Too few or too many matches for a threshold: show the other results.
       if (!(error instanceof RequestError) || error.status !== 400) throw error;
       return { evaluation, binary: null, problem: error.message };
     }
+  }
+
+  // The commands that return what the page shows; null without results.
+  commands() {
+    const { info, metric, pairs } = this;
+    if (this.live.results.hidden || !this.complete) return null;
+    const labels = this.labels();
+    const model = modelField(info);
+    const batch = Math.max(1, Math.min(BATCH, Math.floor(info.max_client_batch_size / 2)));
+    return {
+      curl: () => this.requests(labels).map((request) => curl("evaluate", { ...model, ...request })).join("\n"),
+      python: () => pythonOfFile(pairs, { metric: metric.value, model, batch, ...labels }),
+    };
   }
 }

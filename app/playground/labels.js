@@ -14,7 +14,8 @@ const BOOLEANS = { true: 1, false: 0 };
 const count = (number) => number.toLocaleString("en");
 const isBinary = (label) => label === 0 || label === 1;
 
-// Read a file: { name, a, b, labels, lines, binary }. Raises a UserError that names invalid rows.
+// Read a file: { name, a, b, labels, lines, binary, booleans, columns, separator }, where `columns` are
+// the positions of a, b and label. Raises a UserError that names invalid rows.
 export async function readPairs(file, maxCharacters) {
   if (file.size > MAX_BYTES) {
     throw new UserError(`${file.name} is larger than ${count(MAX_BYTES / 1e6)} MB: use a part of it.`);
@@ -33,10 +34,11 @@ export async function readPairs(file, maxCharacters) {
 
 function parsePairs(name, text, maxCharacters) {
   const header = text.split(/[\r\n]/, 1)[0];
-  const rows = parseTable(text, header.includes("\t") ? "\t" : ",");
+  const separator = header.includes("\t") ? "\t" : ",";
+  const rows = parseTable(text, separator);
   const first = rows.next().value?.fields ?? [];
   const columns = findColumns(name, first);
-  const pairs = { name, a: [], b: [], labels: [], lines: [] };
+  const pairs = { name, columns, separator, a: [], b: [], labels: [], lines: [], booleans: false };
   const problems = [];
   for (const { line, fields } of rows) {
     const problem = addRow(pairs, line, fields, columns, first.length, maxCharacters);
@@ -76,6 +78,7 @@ function addRow(pairs, line, fields, columns, width, maxCharacters) {
   pairs.b.push(b);
   pairs.labels.push(label);
   pairs.lines.push(line);
+  pairs.booleans ||= Object.hasOwn(BOOLEANS, value.trim().toLowerCase());
   return null;
 }
 

@@ -3,8 +3,12 @@
 import { postMatrix } from "./api.js";
 import { Calibration } from "./calibration.js";
 import { sequential } from "./colours.js";
-import { copy, find, format, LiveResults, make, metricLabel } from "./common.js";
-import { HeatMap, range, showLegend } from "./heatmap.js";
+import { copy, find, format, make, metricLabel } from "./common.js";
+import { group, mostSimilar, orderBySimilarity, pairValues, thresholdReachedBy } from "./groups.js";
+import { HeatMap, markLegend, range, showLegend } from "./heatmap.js";
+import { LiveResults } from "./live.js";
+import { commandsOf, connect, modelField } from "./snippets.js";
+import { LazyTable } from "./tables.js";
 
 const EXAMPLE = [
   "How do I reset my password?",
@@ -17,12 +21,10 @@ const EXAMPLE = [
   "What are your opening hours?",
 ];
 const ROUNDING_ERROR = 1e-6; // of similarities, as a share of the scale if calibrated
-// The middle of a calibration's scale: more likely a match than not, or nearer to "same gist" than to
-// "some details in common". On STSb dev, about 1 % of the unrelated pairs reach it.
+// The default threshold as a share of the calibration's scale: the middle. Above it, a match is more
+// likely than not, or a rating is nearer to "same gist" than to "some details in common".
 const DEFAULT_SHARE = 0.5;
-// Scores for metrics without a calibration; with the model `default`, 95 % of the unrelated pairs of
-// STSb's training split score lower.
-const DEFAULT_SCORES = { cosine: 0.7, js: 0.82, bhattacharyya: 0.87, centred: 0.62, l2: -2.9 };
+const TABLE_ROWS = 100; // pairs in the table of similarities
 
 export class ListTab {
   // `info` is the response of `/info`; `onChange` is called when the input changes.
@@ -36,15 +38,20 @@ export class ListTab {
     this.use(info);
     this.live = new LiveResults(find("#list"), (signal) => this.compare(signal));
     this.map = new HeatMap(find("#matrix"), (i, j) => this.describePair(i, j));
+    this.table = new LazyTable(find("#matrix-table"));
+    this.legend = find("#list .legend");
+    this.groupLists = new Map(); // elements of the groups on the page, by their indices
     this.lines.addEventListener("input", () => this.linesChanged());
     this.metric.addEventListener("change", () => this.metricChanged());
     this.slider.addEventListener("input", () => this.thresholdChanged());
     find("#copy-unique").addEventListener("click", () => this.copyUnique());
+    connect(find("#list .copies"), () => this.commands());
   }
 
   // Show the results of another model from now on.
   use(info) {
     const [chosen, unit] = [this.metric.value, this.unit];
+    this.info = info;
     this.metrics = info.metrics;
     this.modelCalibration = Calibration.of(info);
     const option = (metric) => make("option", { value: metric }, metricLabel(metric, info));
@@ -108,60 +115,100 @@ export class ListTab {
     this.chosenThreshold = Number(this.slider.value);
     this.onChange();
     cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(() => this.show());
+    this.frame = requestAnimationFrame(() => this.showThreshold());
   }
 
   get threshold() {
-    if (this.chosenThreshold !== null) return this.chosenThreshold;
-    if (!this.calibration) return DEFAULT_SCORES[this.metric.value];
-    const [low, high] = this.calibration.scale;
-    return low + DEFAULT_SHARE * (high - low);
+    return this.chosenThreshold ?? this.defaultThreshold;
+  }
+
+  get inputs() {
+    return this.lines.value.split("\n").map((line) => line.trim()).filter(Boolean);
+  }
+
+  // The commands that find the same pairs; null without results.
+  commands() {
+    const { calibration, inputs, metric } = this;
+    if (this.live.results.hidden || inputs.length < 2) return null;
+    const threshold = Math.floor(1e6 * this.threshold) / 1e6; // rounded down: pairs still reach it
+    const on = calibration ? { threshold_on: calibration.kind } : {};
+    return commandsOf("matrix", { inputs, metric: metric.value, threshold, ...on, ...modelField(this.info) });
   }
 
   async compare(signal) {
-    const inputs = this.lines.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (inputs.length < 2) return false;
-    const scores = await postMatrix({ inputs, metric: this.metric.value }, signal);
-    if (signal.aborted) return false;
+    const { inputs } = this;
+    if (inputs.length < 2) {
+      return inputs.length ? "Enter at least one more sentence, on a line of its own." : "Enter two or more sentences, one per line.";
+    }
+    const [scores, reached] = await Promise.all([
+      postMatrix({ inputs, metric: this.metric.value }, signal),
+      this.countMatches(inputs, signal),
+    ]);
+    if (signal.aborted) return "";
     this.sentences = inputs;
     this.scores = scores;
     this.values = this.calibration ? scores.map((score) => this.calibration.value(score)) : scores;
     this.range = range(this.values);
+    this.order = orderBySimilarity(inputs.length, this.values);
+    this.setDefaultThreshold(reached);
     this.live.results.hidden = false; // before drawing, which needs the width
     this.setSlider();
-    this.show();
-    return true;
+    this.showMatrix();
+    this.groupLists.clear();
+    this.showThreshold();
+    return "";
+  }
+
+  // How many pairs reach the default threshold by the calibrated metric; null if there is none, or no
+  // need to know.
+  async countMatches(inputs, signal) {
+    const { modelCalibration } = this;
+    if (!modelCalibration || this.calibration || this.chosenThreshold !== null) return null;
+    const scores = await postMatrix({ inputs, metric: modelCalibration.metric }, signal);
+    const threshold = defaultValue(modelCalibration);
+    let reached = 0;
+    for (const score of pairValues(inputs.length, scores)) reached += modelCalibration.value(score) >= threshold;
+    return reached;
+  }
+
+  // Without a calibration, metrics have no threshold of their own: take as many pairs as by the
+  // calibrated metric.
+  setDefaultThreshold(reached) {
+    const { calibration, modelCalibration } = this;
+    const values = pairValues(this.sentences.length, this.values);
+    this.defaultThreshold = calibration ? defaultValue(calibration) : thresholdReachedBy(reached ?? 0, values);
+    let origin = `Default threshold: the middle of the model's ${calibration?.kind} scale.`;
+    if (!modelCalibration) origin = "This model has no calibration, and so no default threshold: choose one with the slider.";
+    else if (!calibration) {
+      const value = modelCalibration.format(defaultValue(modelCalibration), 2);
+      origin = `Default threshold: as many pairs as ${modelCalibration.metric}, the calibrated metric, finds at ${value}.`;
+    }
+    this.origin = origin;
   }
 
   // The slider covers the values of all pairs and the threshold, which a URL may set beyond them.
   setSlider() {
-    const [low, high] = range([...this.pairValues(), this.threshold]);
+    const [low, high] = range([...pairValues(this.sentences.length, this.values), this.threshold]);
     find("#threshold-unit").textContent = this.calibration ? `, as a ${this.calibration.kind}` : "";
     this.slider.min = low;
     this.slider.max = high;
     this.slider.value = this.threshold;
   }
 
-  *pairValues() {
-    const count = this.sentences.length;
-    for (let i = 0; i < count; i += 1) {
-      for (let j = i + 1; j < count; j += 1) yield this.values[i * count + j];
-    }
-  }
-
-  show() {
-    const { calibration, threshold, values } = this;
+  // Update what depends on the threshold; the matrix and its order do not.
+  showThreshold() {
+    const { calibration, threshold, values, range: [lowest, highest] } = this;
     const text = this.formatValue(threshold);
     const score = calibration && ` (${this.metric.value} ${format(calibration.score(threshold))})`;
     find("#threshold-value").textContent = `${text}${score ?? ""}`;
     this.slider.setAttribute("aria-valuetext", text);
+    find("#threshold-origin").textContent = this.chosenThreshold === null ? this.origin : "";
+    markLegend(this.legend, (threshold - lowest) / (highest - lowest || 1));
     const [low, high] = calibration?.scale ?? [0, 1];
     // Compare values, not scores: where the map is nearly flat, its inverse is inexact.
     const groups = group(this.sentences.length, values, threshold - ROUNDING_ERROR * (high - low));
     this.duplicates = groups.filter((members) => members.length > 1);
-    this.order = groups.flat();
     this.showDuplicates();
-    this.showMatrix();
   }
 
   formatValue(value) {
@@ -176,9 +223,20 @@ export class ListTab {
     find("#summary").textContent = duplicates.length
       ? `${grouped} of ${sentences.length} sentences form ${groups} of near-duplicates; ${unique} remain without duplicates.`
       : `No near-duplicates among ${sentences.length} sentences.`;
-    find("#duplicates").replaceChildren(...duplicates.map((members) =>
-      make("ul", {}, ...members.map((index) => make("li", {}, sentences[index])))));
+    this.showGroups();
     find("#copy-unique").hidden = !duplicates.length;
+  }
+
+  // Show the groups; those that were on the page before keep their elements.
+  showGroups() {
+    const { duplicates, groupLists, sentences } = this;
+    const lists = new Map(duplicates.map((members) => {
+      const key = members.join();
+      return [key, groupLists.get(key) ?? make("ul", {}, ...members.map((index) => make("li", {}, sentences[index])))];
+    }));
+    const same = [...lists.keys()].join(";") === [...groupLists.keys()].join(";");
+    if (!same || !lists.size) find("#duplicates").replaceChildren(...lists.values());
+    this.groupLists = lists;
   }
 
   showMatrix() {
@@ -189,10 +247,24 @@ export class ListTab {
     const value = (i, j) => values[order[i] * count + order[j]];
     const names = order.map((index) => sentences[index]);
     const labels = { rows: names, columns: names };
-    this.map.show({ rows: count, columns: count, value, colour, labels, margin: 150 },
+    const digits = this.calibration?.kind === "rating" ? 1 : 2;
+    const text = (similarity) => format(similarity, digits);
+    this.map.show({ rows: count, columns: count, value, colour, labels, margin: 150, text },
       `Similarity of ${count} sentences to each other; use the arrow keys to explore.`);
     this.map.details.textContent = "";
-    showLegend(find("#list .legend"), colour, low, high);
+    showLegend(this.legend, colour, low, high);
+    this.table.show(() => this.pairTable());
+  }
+
+  // The most similar pairs, which a reader wants of so many cells.
+  pairTable() {
+    const { calibration, metric, sentences, values } = this;
+    const count = sentences.length;
+    const total = (count * (count - 1)) / 2;
+    const rows = mostSimilar(count, values, TABLE_ROWS).map(([i, j]) =>
+      [this.formatValue(values[i * count + j]), sentences[i], sentences[j]]);
+    const caption = total <= TABLE_ROWS ? "All pairs" : `The ${TABLE_ROWS} most similar of ${total.toLocaleString("en")} pairs`;
+    return [[calibration?.kind ?? metric.value, "first sentence", "second sentence"], rows, caption];
   }
 
   describePair(i, j) {
@@ -210,19 +282,7 @@ export class ListTab {
   }
 }
 
-// Group indices: each ungrouped one takes all later ones that are similar to it, so that the first
-// can represent its group. Larger groups come first.
-function group(count, values, threshold) {
-  const grouped = new Set();
-  const groups = [];
-  for (let i = 0; i < count; i += 1) {
-    if (grouped.has(i)) continue;
-    const members = [i];
-    for (let j = i + 1; j < count; j += 1) {
-      if (!grouped.has(j) && values[i * count + j] >= threshold) members.push(j);
-    }
-    members.forEach((index) => grouped.add(index));
-    groups.push(members);
-  }
-  return groups.sort((x, y) => y.length - x.length);
+// The default threshold of a calibrated metric, as a value of the calibration.
+function defaultValue({ scale: [low, high] }) {
+  return low + DEFAULT_SHARE * (high - low);
 }

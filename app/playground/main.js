@@ -2,17 +2,19 @@
 
 import { getInfo, setModel, storeKey } from "./api.js";
 import { copy, find, make, toast } from "./common.js";
-import { RequestError } from "./errors.js";
+import { showError } from "./errors.js";
 import { LabelledTab } from "./labelled.js";
 import { ListTab } from "./list.js";
 import { PairTab } from "./pair.js";
 
 const MAX_LINK = 8000; // characters; some programs truncate longer URLs
 
+const select = find("#models select");
 const sections = { pair: find("#pair"), list: find("#list"), labelled: find("#labelled") };
 let tabs = null; // set once the service has answered
 let current = "pair";
-let model = null; // name of the model, unless it is the default
+let model = null; // name of the model; null if it is the default
+let lastRequest = null; // for a model's description
 let linkTimer = 0;
 
 function show(name, focus = false) {
@@ -57,25 +59,25 @@ function share() {
   else copy(new URL(link, location.href).href, "Link copied.");
 }
 
-// Use a model of the server; null is the default.
-async function useModel(name) {
-  setModel(name);
-  let info;
+// Describe a model of the server; null is the default, and stands in for a model that is gone.
+async function loadInfo(name) {
   try {
-    info = await getInfo();
+    return await getInfo(name);
   } catch (error) {
     if (error.status !== 404 || name === null) throw error;
-    toast(error.message); // an old link may name a model that is gone
-    setModel(null);
-    info = await getInfo();
+    toast(error.message); // an old link may name it
+    return getInfo(null);
   }
+}
+
+// Use a model of the server, unless another is chosen while its description loads.
+async function useModel(name) {
+  const request = (lastRequest = Symbol(name));
+  const info = await loadInfo(name);
+  if (request !== lastRequest) return;
   model = info.model === info.models[0] ? null : info.model;
-  const size = `${info.latent_dims} latent dims of ${info.classes} classes`;
-  find("#model").textContent = `${info.model}, ${info.precision}: ${size}`;
-  const select = find("#models select");
-  select.replaceChildren(...info.models.map((each) => make("option", { value: each }, each)));
-  select.value = info.model;
-  find("#models").hidden = info.models.length < 2;
+  setModel(model);
+  showModel(info);
   if (tabs) for (const tab of Object.values(tabs)) tab.use(info);
   else {
     tabs = {
@@ -86,17 +88,25 @@ async function useModel(name) {
   }
 }
 
+function showModel(info) {
+  const size = `${info.latent_dims} latent dims of ${info.classes} classes`;
+  find("#model").textContent = `${info.model}, ${info.precision}: ${size}`;
+  select.replaceChildren(...info.models.map((each) => make("option", { value: each }, each)));
+  select.value = info.model;
+  find("#models").hidden = info.models.length < 2;
+}
+
 async function start() {
+  const error = find(".error", sections[current]);
   try {
     await useModel(readFields().get("model"));
-    find(".error", sections.pair).textContent = "";
+    error.textContent = "";
     for (const input of document.querySelectorAll("textarea, #file")) input.disabled = false;
     readUrl();
-  } catch (error) {
-    if (!(error instanceof RequestError)) throw error;
-    find("#key").hidden = error.status !== 401;
-    find(".error", sections.pair).textContent = error.message;
-    if (error.retryAfter) setTimeout(start, error.retryAfter * 1000);
+  } catch (problem) {
+    find("#key").hidden = problem.status !== 401;
+    showError(error, problem, start);
+    if (problem.retryAfter) setTimeout(start, problem.retryAfter * 1000);
   }
 }
 
@@ -123,13 +133,13 @@ find("#key").addEventListener("submit", (event) => {
   if (tabs) tabs[current].open();
   else start();
 });
-find("#models select").addEventListener("change", async (event) => {
+select.addEventListener("change", async () => {
   try {
-    await useModel(event.target.value);
+    await useModel(select.value);
     show(current);
   } catch (error) {
-    if (!(error instanceof RequestError)) throw error;
-    toast(error.message);
+    select.value = model ?? select.options[0].value; // the default is the first
+    toast(`The model was not changed: ${error.message}`);
   }
 });
 addEventListener("hashchange", () => tabs && start());

@@ -1,12 +1,18 @@
 // The first tab: two sentences, their calibrated similarity and scores by metric, and an explanation.
 
 import { WordAlignment } from "./alignment.js";
-import { getLatent, parseBase64, post } from "./api.js";
+import { parseBase64, post } from "./api.js";
 import { Calibration } from "./calibration.js";
-import { diverging, sequential } from "./colours.js";
-import { find, format, formatSigned, LiveResults, make, metricLabel, shorten } from "./common.js";
+import { sequential } from "./colours.js";
+import { find, format, formatSigned, make, metricLabel, shorten } from "./common.js";
 import { HeatMap, range, showLegend } from "./heatmap.js";
+import { LiveResults } from "./live.js";
 import { Meaning } from "./meaning.js";
+import { Mixtures } from "./mixtures.js";
+import { commandsOf, connect, modelField } from "./snippets.js";
+import { headerRow, LazyTable } from "./tables.js";
+
+const MAX_TABLE = 100; // words of a sentence in the table of similarities
 
 const EXAMPLES = [
   ["A man is eating.", "Someone is having lunch."],
@@ -26,20 +32,22 @@ export class PairTab {
     this.meaning = new Meaning(find("#meaning"));
     this.alignment = new WordAlignment(find("#alignment"), find("#word-details"));
     this.wordMatrix = new HeatMap(find("#word-matrix"), (i, j) => this.describePair(i, j));
-    this.mixtureMaps = ["First sentence", "Second sentence", "Difference (first − second)"].map((name) =>
-      this.addMixtureMap(name));
-    this.latentWords = new Map(); // by index of the class in a mixture
+    this.wordTable = new LazyTable(find("#word-matrix-table"));
+    this.contributions = new LazyTable(find("#words-table"));
+    this.mixtures = new Mixtures(find("#mixtures"), find("#class-details"), find("#mixtures-table"));
     this.use(info);
     this.addExamples();
     for (const text of this.texts) text.addEventListener("input", () => this.changed(250));
     find("#swap").addEventListener("click", () => this.set(this.texts[1].value, this.texts[0].value));
+    connect(find("#pair .copies"), () => this.commands("similarity"));
+    connect(find("#explain-tools"), () => this.commands("explain"));
   }
 
   // Show the results of another model from now on.
   use(info) {
     this.info = info;
     if (!info.metrics.includes(this.metric)) this.metric = info.recommended_metric;
-    this.latentWords.clear();
+    this.mixtures.use(info);
     this.calibration = Calibration.of(info);
     this.meaning.use(this.calibration);
     find("#metrics").open ||= !this.calibration;
@@ -102,25 +110,46 @@ export class PairTab {
     else this.live.run();
   }
 
+  get pair() {
+    return this.texts.map((text) => text.value);
+  }
+
+  // Which input is missing; empty if none is.
+  get missing() {
+    const [first, second] = this.pair.map((text) => text.trim() === "");
+    if (first && second) return "Enter two sentences to compare them.";
+    if (first || second) return `Enter a ${first ? "first" : "second"} sentence to compare both.`;
+    return "";
+  }
+
+  // The commands that return what the page shows; null if sentences are missing.
+  commands(path) {
+    const { info, metric, pair } = this;
+    if (this.missing) return null;
+    const body = path === "explain" ? { pair, metric } : { pairs: [pair], metrics: info.metrics };
+    return commandsOf(path, { ...body, ...modelField(info) });
+  }
+
   async compare(signal) {
-    const pair = this.texts.map((text) => text.value);
-    if (!pair.every((text) => text.trim())) return false;
+    const { missing, pair } = this;
+    if (missing) return missing;
     const [scores, explanation, embedding] = await Promise.all([
       post("similarity", { pairs: [pair], metrics: this.info.metrics }, signal),
       post("explain", { pair, metric: this.metric, token_alignment: false }, signal),
       post("embed", { inputs: pair, format: "base64" }, signal),
     ]);
-    if (signal.aborted) return false;
+    if (signal.aborted) return "";
     this.live.results.hidden = false; // before drawing, which needs the width
     this.explanation = explanation;
     this.showScores(scores.similarities[0]);
     this.alignment.show(pair, explanation);
+    this.contributions.show(() => contributionTable(explanation));
     this.showWordMatrix(explanation);
     this.showBreakdown(explanation);
     this.showLinks(explanation);
     this.showLatents(explanation.latents);
-    this.showMixtures(embedding.embeddings.map(parseBase64));
-    return true;
+    this.mixtures.show(embedding.embeddings.map(parseBase64));
+    return "";
   }
 
   showScores(scores) {
@@ -134,9 +163,11 @@ export class PairTab {
     const colour = sequential(low, high);
     const labels = { rows: a.words.map((word) => word.text), columns: b.words.map((word) => word.text) };
     const [rows, columns] = [labels.rows.length, labels.columns.length];
-    const map = { rows, columns, value: (i, j) => alignment.words[i][j], colour, labels };
+    const value = (i, j) => alignment.words[i][j];
+    const map = { rows, columns, value, colour, labels, text: (similarity) => format(similarity, 2) };
     this.wordMatrix.show(map, `Similarity of ${rows} by ${columns} words; use the arrow keys to explore.`);
     this.wordMatrix.details.textContent = "";
+    this.wordTable.show(() => similarityTable(labels, alignment.words));
     showLegend(find("#pair .legend"), colour, low, high);
   }
 
@@ -177,64 +208,28 @@ export class PairTab {
     };
     const row = ({ dim, contribution, a, b }) => make("tr", {}, make("th", { scope: "row" }, dim),
       make("td", {}, formatSigned(contribution)), cell(a), cell(b));
-    const header = () => headerRow("dim", "adds", "first", "second");
+    const header = () => headerRow("dim", "contribution", "first", "second");
     find("#agree").replaceChildren(header(), ...agree.map(row));
     find("#disagree").replaceChildren(header(), ...disagree.map(row));
   }
-
-  addMixtureMap(name) {
-    const canvas = make("canvas", { tabIndex: 0 });
-    canvas.setAttribute("role", "application");
-    const legend = make("div", { className: "legend" });
-    find("#mixtures").append(make("figure", {}, make("figcaption", {}, name), canvas, legend));
-    return { name, legend, map: new HeatMap(canvas, (index, dim) => this.describeClass(dim, index)) };
-  }
-
-  showMixtures([a, b]) {
-    const { latent_dims: columns, classes: rows } = this.info;
-    this.mixtures = [a, b];
-    const difference = a.map((value, k) => value - b[k]);
-    const largest = range([...a, ...b])[1];
-    const [low, high] = range(difference);
-    const limit = Math.max(-low, high);
-    const shares = sequential(0, largest);
-    const scales = [[shares, 0, largest], [shares, 0, largest], [diverging(limit), -limit, limit]];
-    [a, b, difference].forEach((values, which) => {
-      const { name, legend, map } = this.mixtureMaps[which];
-      const [colour, from, to] = scales[which];
-      const value = (i, j) => values[j * rows + i];
-      map.show({ rows, columns, value, colour, height: 5, maxWidth: 9 },
-        `${name}: ${columns} latent dims of ${rows} classes; use the arrow keys to explore.`);
-      showLegend(legend, colour, from, to);
-    });
-    find("#class-details").textContent = "";
-  }
-
-  async describeClass(dim, index) {
-    const position = dim * this.info.classes + index;
-    const shares = this.mixtures.map((mixture) => format(mixture[position]));
-    const text = `Dim ${dim}, class ${index}: first ${shares[0]}, second ${shares[1]}`;
-    this.selectedClass = position;
-    find("#class-details").textContent = text;
-    // Fetch the words only if the pointer stays.
-    if (!this.latentWords.has(position)) await new Promise((resolve) => setTimeout(resolve, 100));
-    if (this.selectedClass !== position) return;
-    const words = await this.fetchWords(dim, index, position);
-    if (this.selectedClass === position && words) find("#class-details").textContent = `${text}: ${words}`;
-  }
-
-  // Typical words of a class; empty if the model has none.
-  async fetchWords(dim, index, position) {
-    if (!this.latentWords.has(position)) {
-      try {
-        const { words } = await getLatent(dim, index);
-        this.latentWords.set(position, words.map((word) => word.word).join(", "));
-      } catch (error) {
-        if (error.status === 404) this.latentWords.set(position, "");
-      }
-    }
-    return this.latentWords.get(position);
-  }
 }
 
-const headerRow = (...names) => make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
+// The table of words by words, with a caption if it lacks some.
+function similarityTable({ rows, columns }, similarities) {
+  const shown = columns.slice(0, MAX_TABLE);
+  const cells = rows.slice(0, MAX_TABLE).map((word, i) =>
+    [word, ...shown.map((_, j) => format(similarities[i][j], 2))]);
+  const complete = Math.max(rows.length, columns.length) <= MAX_TABLE;
+  return [["word", ...shown], cells, complete ? "" : `The first ${MAX_TABLE} words of each sentence`];
+}
+
+// The table of all words: their contributions, and the words that they are aligned with.
+function contributionTable(explanation) {
+  const rows = [["a", "b", "first"], ["b", "a", "second"]].flatMap(([own, other, name]) =>
+    explanation[own].words.map((word, i) => {
+      const link = explanation.alignment.links.find((candidate) => candidate[own] === i);
+      const aligned = link ? [explanation[other].words[link[other]].text, format(link.similarity)] : ["none", ""];
+      return [word.text, name, formatSigned(word.contribution), ...aligned];
+    }));
+  return [["word", "sentence", "contribution", "aligned with", "similarity"], rows];
+}

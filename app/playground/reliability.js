@@ -1,7 +1,8 @@
 // The reliability diagram: what the model predicts against what people labelled, in bins.
 
 import { Chart } from "./chart.js";
-import { fillTable, find, format } from "./common.js";
+import { find, format } from "./common.js";
+import { fillTable } from "./tables.js";
 
 const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 
@@ -35,8 +36,9 @@ export class Reliability {
       ? describeError(checked, scale)
       : `${describeMissing(evaluation, scale, calibration)} Points show the labels by score of ${metric}.`;
     const digits = kind === "probability" ? 3 : 2;
-    fillTable(this.table, [x.label, observed.label, "pairs"], bins.map((bin) =>
-      [format(bin.predicted, checked ? digits : 3), format(bin.observed, digits), bin.pairs.toLocaleString("en")]));
+    const row = (bin) =>
+      [format(bin.predicted, checked ? digits : 3), format(bin.observed, digits), bin.pairs.toLocaleString("en")];
+    fillTable(this.table, [x.label, observed.label, "pairs"], bins.map(row));
   }
 
   draw(bins, x, y, diagonal) {
@@ -57,7 +59,7 @@ function axisOfScale([low, high], label) {
 
 function describeError({ kind, error }, [low, high]) {
   const size = kind === "probability" ? `${(100 * error).toFixed(1)} percentage points` : format(error * (high - low), 2);
-  return `On these pairs, the model's ${kind} is off by ${size} on average. On the diagonal it would be exact.`;
+  return `On these pairs, the model's ${kind} is off by ${size} on average. Points on the diagonal are exact.`;
 }
 
 // Why the model's calibration cannot be compared with the labels.

@@ -1,7 +1,8 @@
 // The choice of a threshold: precision and recall by threshold, and the numbers at the chosen one.
 
 import { Chart } from "./chart.js";
-import { fillTable, find, format, withNote } from "./common.js";
+import { find, format } from "./common.js";
+import { fillTable, withNote } from "./tables.js";
 
 const TABLE_ROWS = 20;
 const DIGITS = 4; // of thresholds
@@ -30,6 +31,7 @@ export class ThresholdChoice {
     this.calibration = calibration;
     this.draw();
     this.showTable();
+    this.addNumbers();
     const last = this.points.length - 1;
     Object.assign(this.slider, { min: 0, max: last, step: 1 });
     const best = indexOfBest(this.points);
@@ -55,21 +57,29 @@ export class ThresholdChoice {
       [format(point.threshold), percent(point.precision), percent(point.recall)]));
   }
 
+  // The table of numbers at the threshold. The slider changes only its texts.
+  addNumbers() {
+    const texts = { precision: new Text(), recall: new Text(), value: new Text() };
+    const rows = [
+      [withNote("Precision", "share of matches among the pairs that reach the threshold"), texts.precision],
+      [withNote("Recall", "share of the matches that reach the threshold"), texts.recall],
+    ];
+    const kind = this.calibration?.kind === "rating" ? "Rating" : "Probability";
+    if (this.calibration) rows.push([withNote(kind, "of a pair at the threshold, by the model's calibration"), texts.value]);
+    fillTable(this.numbers, null, rows);
+    this.texts = texts;
+  }
+
   choose(index) {
     const { threshold, precision, recall } = this.points[index];
     const score = roundThreshold(threshold);
     const text = `${this.metric} ${format(score, DIGITS)}`;
-    const value = this.calibration?.format(this.calibration.value(score), 2);
     this.output.textContent = text;
     this.slider.setAttribute("aria-valuetext", `${text}, precision ${percent(precision)}, recall ${percent(recall)}`);
     this.chart.mark(threshold);
-    const rows = [
-      [withNote("Precision", "share of matches among the pairs that reach the threshold"), percent(precision)],
-      [withNote("Recall", "share of the matches that reach the threshold"), percent(recall)],
-    ];
-    const kind = this.calibration?.kind === "rating" ? "Rating" : "Probability";
-    if (value) rows.push([withNote(kind, "of a pair at the threshold, by the model's calibration"), value]);
-    fillTable(this.numbers, null, rows);
+    this.texts.precision.data = percent(precision);
+    this.texts.recall.data = percent(recall);
+    this.texts.value.data = this.calibration?.format(this.calibration.value(score), 2) ?? "";
     this.onChange(score);
   }
 }

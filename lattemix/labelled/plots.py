@@ -30,15 +30,15 @@ def _draw_reliability(axis: Axes, report: CalibrationReport) -> None:
         low + (high - low) * np.array([getattr(b, name) for b in report.bins])
         for name in ("predicted", "observed")
     )
-    axis.plot([low, high], [low, high], color="0.7", linewidth=1, label="exact")
+    axis.plot([low, high], [low, high], color="0.7", linewidth=1, label="perfect calibration")
     axis.plot(predicted, observed, "o-", markersize=4, label="held-out pairs")
     is_rating = calibration.kind == "rating"
     axis.set(
-        title=f"Reliability, error {calibration.held_out['calibration_error']:.3f}",
+        title=f"Reliability (calibration error {calibration.held_out['calibration_error']:.3f})",
         xlabel=f"predicted {calibration.kind}",
         ylabel="mean label" if is_rating else "share of matches",
     )
-    axis.legend(frameon=False)
+    axis.legend(framealpha=1, edgecolor="none")
 
 
 def _draw_precision_recall(axis: Axes, report: CalibrationReport) -> None:
@@ -47,7 +47,8 @@ def _draw_precision_recall(axis: Axes, report: CalibrationReport) -> None:
     axis.plot(thresholds, [point.recall for point in report.curve], label="recall")
     axis.set(
         title="Precision and recall by threshold",
-        xlabel=f"threshold ({report.calibration.metric})",
+        xlabel=f"threshold (score of {report.calibration.metric})",
+        ylabel="precision, recall",
         ylim=(0, 1.02),
     )
-    axis.legend(frameon=False)
+    axis.legend(framealpha=1, edgecolor="none")

@@ -113,8 +113,12 @@ def test_without_a_calibration_shows_scores(open_page, url: str) -> None:
         assert page.locator("#meaning").is_hidden()
         assert page.locator("#scores").is_visible()
         fill_list(page, LINES)
-        assert page.locator("#threshold-value").inner_text() == "0.620"
-        assert duplicates(page) == [LINES[:2], LINES[2:4]]
+        assert "no calibration" in page.locator("#threshold-origin").inner_text()
+        assert duplicates(page) == []
+        page.locator("#threshold").focus()
+        page.keyboard.press("Home")
+        page.locator("#summary", has_text="5 of 5").wait_for()
+        assert page.locator("#threshold-origin").inner_text() == ""
 
 
 @pytest.mark.parametrize("model", ["default", "fast"])
@@ -142,7 +146,8 @@ def test_a_score_in_the_url_is_converted(open_page, url: str) -> None:
         page.wait_for_url("**threshold_on=rating**")
         page.select_option("#list-metric", "cosine")
         page.locator("#list:not([aria-busy])").wait_for()
-        assert page.locator("#threshold-value").inner_text() == "0.700"
+        assert "as many pairs as centred" in page.locator("#threshold-origin").inner_text()
+        assert duplicates(page) == [LINES[:2], LINES[2:4]]
         assert page.locator("#threshold-unit").inner_text() == ""
         page.wait_for_url(lambda address: "threshold" not in address)
 
