@@ -47,14 +47,15 @@ def find_python(version: str) -> Path | None:
 
 def run(*command: object, **environment: str) -> str:
     """Return a command's output; it sees neither the checkout nor settings of Latte-Mix."""
-    names = [name for name in os.environ if name.startswith(("PYTHON", "LATTEMIX_"))]
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    if cache := os.environ.get("LATTEMIX_CACHE"):
-        kept["LATTEMIX_CACHE"] = cache
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "LATTEMIX_CACHE" or not name.startswith(("PYTHON", "LATTEMIX_"))
+    }
     outcome = subprocess.run(
         [str(part) for part in command],
         cwd=tempfile.gettempdir(),
-        env=kept | environment,
+        env=variables | environment,
         capture_output=True,
         text=True,
     )
@@ -99,12 +100,12 @@ def main() -> int:
     parser.add_argument("--python", nargs="*", default=supported_versions(), metavar="VERSION")
     parser.add_argument("--all", action="store_true", help="fail if a version is missing")
     arguments = parser.parse_args()
-    found = {version: find_python(version) for version in arguments.python}
-    missing = [version for version, python in found.items() if python is None]
+    pythons = {version: find_python(version) for version in arguments.python}
+    missing = [version for version, python in pythons.items() if python is None]
     if missing:
         print(f"Not checked, not found: Python {', '.join(missing)}")
-    failed = len(missing) == len(found) or (arguments.all and bool(missing))
-    for version, python in found.items():
+    failed = len(missing) == len(pythons) or (arguments.all and bool(missing))
+    for version, python in pythons.items():
         for distribution in distributions(arguments.directory) if python else ():
             start = time.perf_counter()
             try:

@@ -19,7 +19,7 @@ except ImportError:
     sync_playwright = None  # type: ignore[assignment]
 
 # Chromium has no sandbox as root, the usual user of containers; the rest stops background requests.
-_FLAGS = [
+FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -33,7 +33,7 @@ _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OpenPage = Callable[..., AbstractContextManager[Any]]
 
 
-def _program() -> str | None:
+def find_chromium() -> str | None:
     """Path of the system's Chromium; None for the one that playwright installed."""
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
@@ -45,10 +45,10 @@ def browser() -> "Iterator[Browser]":
     if sync_playwright is None:
         missing("playwright is not installed: `make test-browser` installs it.")
     with sync_playwright() as playwright:
-        program = _program()
+        program = find_chromium()
         if program is None and not Path(playwright.chromium.executable_path).exists():
             missing("There is no Chromium: `make test-browser` installs one.")
-        browser = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         yield browser
         browser.close()
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, ViewportSize, sync_playwright
 from model_store import Store
 from model_store.store import default_root
 from tests.app.conftest import serving
-from tests.browser.conftest import _FLAGS, _program
+from tests.browser.conftest import FLAGS, find_chromium
 
 PICTURE = Path(__file__).parents[2] / "docs" / "playground.png"
 SIZE = ViewportSize(width=880, height=920)  # the README shows it at about 800 pixels
@@ -39,7 +39,7 @@ def main() -> None:
         serving(Store(default_root()), "default:int8") as (_, url),
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(executable_path=_program(), args=_FLAGS)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         context = browser.new_context(viewport=SIZE, device_scale_factor=2, color_scheme="light")
         page = context.new_page()
         show_pair(page, url)

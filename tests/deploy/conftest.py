@@ -1,20 +1,27 @@
-"""Imports `deploy/check.py`, which is in no package, and runs the tools that it uses."""
+"""Imports the programs of `deploy/`, which are in no package, and runs the tools that they use."""
 
 import importlib.util
 import os
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
-_SPEC = importlib.util.spec_from_file_location(
-    "check", Path(__file__).parents[2] / "deploy/check.py"
-)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-check = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(check)
+
+def load(name: str) -> ModuleType:
+    """Import a program of `deploy/`."""
+    path = Path(__file__).parents[2] / f"deploy/{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check = load("check")
 
 
 def require(tool: str) -> None:

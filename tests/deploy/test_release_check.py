@@ -1,19 +1,13 @@
 """`deploy/release_check.py`, which `make release-check` runs: interpreters and wrong answers."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
-_SPEC = importlib.util.spec_from_file_location(
-    "release_check", Path(__file__).parents[2] / "deploy/release_check.py"
-)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-release_check = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(release_check)
+from tests.deploy.conftest import load
 
+release_check = load("release_check")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
