@@ -1,6 +1,6 @@
 """The plot of a run: pairs by score, and groups by size."""
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +11,16 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from lattemix.bulk.dedup.summary import Summary
 
 _WIDTH, _HEIGHT = 4.2, 3.4  # of a panel, in inches
-# Groups of up to these sizes share a bar: a run has groups of two, and perhaps some of thousands.
-_SIZES = (2, 3, 5, 10, 20, 100, math.inf)
+# Groups of these sizes share a bar: a run has groups of two, and perhaps some of thousands.
+_SIZES = {
+    "2": range(2, 3),
+    "3": range(3, 4),
+    "4-5": range(4, 6),
+    "6-10": range(6, 11),
+    "11-20": range(11, 21),
+    "21-100": range(21, 101),
+    ">100": range(101, sys.maxsize),
+}
 
 
 def draw(summary: Summary, path: Path) -> None:
@@ -63,14 +71,12 @@ def _draw_sizes(axis: Axes, summary: Summary) -> None:
 
 def by_size(groups: Mapping[int, int]) -> dict[str, int]:
     """Count groups by ranges of sizes, from their number by size, up to the largest group."""
-    counts, low = dict[str, int](), 2
-    for high in _SIZES:
-        if counts and low > max(groups, default=0):
-            break
-        name = f">{low - 1}" if high == math.inf else str(low) if low == high else f"{low}-{high}"
-        counts[name] = sum(count for size, count in groups.items() if low <= size <= high)
-        low = int(min(high, _SIZES[-2])) + 1
-    return counts
+    largest = max(groups, default=2)
+    return {
+        name: sum(count for size, count in groups.items() if size in sizes)
+        for name, sizes in _SIZES.items()
+        if sizes.start <= largest
+    }
 
 
 def _count_from_zero(axis: Axes, counts: list[int]) -> None:
