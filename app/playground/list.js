@@ -256,7 +256,7 @@ export class ListTab {
     this.table.show(() => this.pairTable());
   }
 
-  // The most similar pairs, which a reader wants of so many cells.
+  // Only the most similar pairs: a table of all cells would be too long to read.
   pairTable() {
     const { calibration, metric, sentences, values } = this;
     const count = sentences.length;
