@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lattemix.bulk.dedup.lists import Deduplication, dedup
     from lattemix.client import AsyncClient, Client, ServerError
     from lattemix.errors import FingerprintError
-    from lattemix.model import Model, load
+    from lattemix.loading import load
+    from lattemix.model import Model
     from lattemix.responses import Explanation, MatrixResponse, RankResult, Rejection
     from model_store import LatteMixError, Metric
 
@@ -42,7 +43,7 @@ _PUBLIC = {
     "ServerError": "lattemix.client",
     "TruncationWarning": "lattemix.arguments",
     "dedup": "lattemix.bulk.dedup.lists",
-    "load": "lattemix.model",
+    "load": "lattemix.loading",
 }
 
 __all__ = [

@@ -2,16 +2,15 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lattemix.encodings import Encoding, TokenEncoding, add_windows
 from lattemix.errors import EmptyTextError, NonFiniteError, TooLongError
 from lattemix.session import Session, likely_device, usable_cores
 from lattemix.settings import MAX_WINDOWS, ModelSettings, Provider, Truncate
@@ -21,7 +20,6 @@ from lattemix.tokenization import (
     ParsedText,
     Tokenizer,
     Tokens,
-    TokenSpan,
 )
 from model_store import Artifact, ArtifactError, Manifest, Store
 from model_store.calibration import calibration_of
@@ -37,38 +35,6 @@ _CPU_BUDGETS, _GPU_BUDGETS = (256, 384), (4096, 16_384)
 # _AWAKE_SECONDS or this one would take more than _WAKING_SECONDS on one core; otherwise waking
 # them costs more.
 _MAX_CORES, _AWAKE_SECONDS, _WAKING_SECONDS = 8, 0.002, 0.004
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Mixtures of a list of texts."""
-
-    mixtures: NDArray[np.float32]  # [N, L, C]
-    tokens: list[int]  # before truncation
-    truncated: list[bool]
-
-
-@dataclass(frozen=True)
-class TokenEncoding:
-    """Mixtures of the tokens of one text."""
-
-    spans: list[TokenSpan]
-    weights: NDArray[np.float32]  # [S], sum to 1
-    mixtures: NDArray[np.float32]  # [S, L, C]
-    tokens: int  # before truncation
-    truncated: bool
-
-    @cached_property
-    def parts(self) -> NDArray[np.float64]:
-        """Weighted token mixtures, which sum to the text's mixture: [S, L*C]."""
-        flat = self.mixtures.reshape(len(self.mixtures), -1)
-        return np.multiply(flat, self.weights[:, None], dtype=np.float64)
-
-    @cached_property
-    def mixture(self) -> NDArray[np.float32]:
-        """The text's mixture: [L, C]."""
-        total: NDArray[np.float64] = self.parts.sum(axis=0)
-        return total.reshape(self.mixtures.shape[1:]).astype(np.float32)
 
 
 class Encoder:
@@ -371,27 +337,6 @@ class Encoder:
 def _identity_pool(rows: int, length: int) -> NDArray[np.float32]:
     """A pool that keeps every token separate: [B, S, S]."""
     return np.broadcast_to(np.eye(length, dtype=np.float32), (rows, length, length))
-
-
-def add_windows(
-    mixtures: NDArray[np.float32],
-    parts: Iterable[tuple[int, float]],
-    windows: Iterable[NDArray[np.float32]],
-) -> None:
-    """Add windows' mixtures [L, C] to those of their texts [N, L, C].
-
-    A text's mixture is the weighted average of its windows' mixtures.
-
-    Args:
-        mixtures: the texts' mixtures, 0 before the first window.
-        parts: index of each window's text, and the window's share of it.
-        windows: mixture of each window.
-    """
-    for (owner, share), window in zip(parts, windows, strict=True):
-        if share == 1:
-            mixtures[owner] = window
-        else:
-            mixtures[owner] += np.float32(share) * window
 
 
 def batches(lengths: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix.encoder import TokenEncoding
+from lattemix.encodings import TokenEncoding
 from lattemix.ranking import order
 from lattemix.similarity import Centre, Mixtures, check, matrix, similarity
 from lattemix.tokenization import TokenSpan

@@ -1,14 +1,12 @@
 """A model in this process: encode, vectors, similarity, rank, matrix, explain."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, get_args, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lattemix import __version__, streaming
+from lattemix import streaming
 from lattemix.arguments import (
     Pair,
     TruncateOption,
@@ -21,9 +19,11 @@ from lattemix.arguments import (
     warn_truncated,
 )
 from lattemix.calibrated import PLURALS, ThresholdOn, calibrated, score_threshold
-from lattemix.encoder import Encoder, Encoding
+from lattemix.encoder import Encoder
+from lattemix.encodings import Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.explain import explain
+from lattemix.info import model_info
 from lattemix.quantization import DType, check_dtype, quantize
 from lattemix.ranking import order, pairs_above
 from lattemix.responses import (
@@ -35,88 +35,16 @@ from lattemix.responses import (
     RankResult,
     Rejection,
 )
-from lattemix.session import likely_device
-from lattemix.settings import ModelSettings, Provider, Truncate, read_settings
+from lattemix.settings import Truncate
 from lattemix.similarity import check, matrix, prefix_dims, similarity, vectors
 from lattemix.stored import check_fingerprint, rank_stored
-from model_store import LatteMixError, Metric, Store
-from model_store.choice import FASTEST
-from model_store.store import HEADS
+from model_store import Metric
 
 Floats = NDArray[np.float32]
 
 
-def load(
-    model: str | None = None,
-    *,
-    store: str | Path | None = None,
-    provider: Provider | None = None,
-    threads: int | None = None,
-    device_id: int | None = None,
-) -> "Model":
-    """Load a model.
-
-    A shipped model named without a precision is assembled first if the store has none of its
-    precisions.
-
-    Example:
-        ```python
-        >>> import lattemix
-        >>> model = lattemix.load()
-        >>> model
-        Model('default:int8', provider='cpu')
-
-        ```
-
-    Args:
-        model: `name` or `name:precision`; else `LATTEMIX_MODEL`, or `default`.
-        store: directory of the assembled models; else `LATTEMIX_STORE`.
-        provider: `auto`, `cpu` or `cuda`; else `LATTEMIX_PROVIDER`.
-        threads: intra-op threads per batch (CPU); else `LATTEMIX_THREADS`.
-        device_id: GPU index; else `LATTEMIX_DEVICE_ID`.
-
-    Raises:
-        LatteMixError: there is no such model, or it cannot run on the device.
-    """
-    settings = read_settings(
-        ModelSettings,
-        model=model,
-        store=store,
-        provider=provider,
-        threads=threads,
-        device_id=device_id,
-    )
-    assemble_if_shipped(settings)
-    return Model(Encoder.load(settings), settings.truncate)
-
-
-def assemble_if_shipped(settings: ModelSettings) -> None:
-    """Assemble a model whose head is shipped, if the store has no precision of it.
-
-    It is assembled in the fastest precision on the device.
-    """
-    device = likely_device(settings.provider)
-    name, _, precision = settings.model.partition(":")
-    head, store = HEADS / name, Store(settings.store)
-    if precision or not head.is_dir() or store.precisions(name):
-        return
-    try:
-        from lattemix.build.assemble import assemble
-    except ModuleNotFoundError as error:
-        raise LatteMixError(
-            f"{settings.store} has no model {name!r}, and assembling it needs {error.name}: "
-            "pip install 'lattemix[export]'."
-        ) from error
-    assemble(head, store, name, tell=_announce, precisions=[FASTEST[device]])
-
-
-def _announce(message: str) -> None:
-    """Show a step of the assembly: it takes up to a minute, the first time."""
-    print(f"lattemix: {message}", file=sys.stderr, flush=True)
-
-
 class Model:
-    """A loaded model. Thread-safe; see `load`.
+    """A loaded model. Thread-safe; see `lattemix.load`.
 
     Methods compare by the model's recommended metric unless `metric` or `metrics` names others.
 
@@ -471,32 +399,3 @@ class Model:
         for name in requested:
             check(name, self._encoder.centre)
         return requested
-
-
-def model_info(encoder: Encoder) -> ModelInfo:
-    """Describe a loaded model."""
-    manifest = encoder.manifest
-    supported = [m for m in get_args(Metric) if m != "centred" or encoder.centre is not None]
-    return ModelInfo(
-        model=manifest.name,
-        fingerprint=manifest.fingerprint,
-        precision=manifest.precision,
-        precision_reason=encoder.reason,
-        provider=encoder.provider,
-        latent_dims=manifest.latent_dims,
-        classes=manifest.classes,
-        temperature=manifest.temperature,
-        metrics=sorted(supported, key=lambda metric: metric != manifest.recommended_metric),
-        recommended_metric=manifest.recommended_metric,
-        calibration=encoder.calibration,
-        backbone=manifest.backbone,
-        corpus=manifest.head.corpus,
-        parity=manifest.parity,
-        evaluation=dict(manifest.evaluation),
-        model_id=manifest.reference,
-        model_sha=manifest.files["model.onnx"].sha256,
-        model_dtype=manifest.precision,
-        max_input_length=manifest.max_tokens,
-        max_batch_tokens=encoder.token_budget,
-        version=__version__,
-    )

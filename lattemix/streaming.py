@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from lattemix.arguments import Pair, iter_pairs, iter_texts
 from lattemix.calibrated import calibrated
-from lattemix.encoder import Encoder, Encoding
+from lattemix.encoder import Encoder
+from lattemix.encodings import Encoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.responses import EncodedText, PairSimilarity, RankResult, Rejection
 from lattemix.settings import Truncate

@@ -16,7 +16,8 @@ from app.engine.errors import UnavailableError
 from app.engine.host import Host
 from app.engine.queue import Queue, Sentence
 from app.observe import ModelMetrics, Trace
-from lattemix.encoder import Encoder, Encoding, TokenEncoding, add_windows
+from lattemix.encoder import Encoder
+from lattemix.encodings import Encoding, TokenEncoding, add_windows
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.settings import Truncate
 from lattemix.tokenization import Tokens, slices

@@ -17,7 +17,7 @@ from app.observe import Metrics, Trace
 from app.schemas.common import DirectedTruncation, Truncation
 from app.settings import Settings
 from lattemix.arguments import as_explain_truncate, as_truncate
-from lattemix.encoder import Encoding, TokenEncoding
+from lattemix.encodings import Encoding, TokenEncoding
 from lattemix.errors import EmptyTextError, TooLongError
 from lattemix.settings import Truncate
 

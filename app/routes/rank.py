@@ -19,7 +19,7 @@ from app.routes.serialize import (
 from app.schemas.rank import MatrixRequest, RankRequest
 from app.schemas.rerank import RerankRequest, TeiRerankRequest
 from lattemix.calibrated import PLURALS, calibrated, score_threshold
-from lattemix.encoder import Encoding
+from lattemix.encodings import Encoding
 from lattemix.ranking import order, pairs_above
 from lattemix.responses import MatrixResponse, RankResponse
 from lattemix.similarity import matrix

@@ -11,7 +11,7 @@ from app.observe.metrics import CONTENT_TYPE
 from app.routes.context import Loaded, choose_model
 from app.schemas.common import MODEL
 from lattemix.errors import InferenceError
-from lattemix.model import model_info
+from lattemix.info import model_info
 from lattemix.responses import (
     EmbeddingModel,
     HealthResponse,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from app.engine import ServedModel
 from app.schemas.embed import VectorOptions
-from lattemix.encoder import Encoding
+from lattemix.encodings import Encoding
 from lattemix.quantization import DType, check_dtype, quantize
 from lattemix.similarity import prefix_dims, vectors
 from model_store import Metric

@@ -52,7 +52,7 @@ def open_model(url: str | None, model: str | None, store: Path | None) -> Iterat
             with Client(url, model=model) as client:
                 yield client
         else:
-            from lattemix.model import load  # needs ONNX Runtime, which a client does not
+            from lattemix.loading import load  # needs ONNX Runtime, which a client does not
 
             yield load(model, store=store)
 

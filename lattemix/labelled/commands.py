@@ -87,7 +87,7 @@ def _open(
                 models = client.info().models
         yield from (Client(url, model=name) for name in models)
         return
-    from lattemix.model import load
+    from lattemix.loading import load
 
     for name in models or DEFAULT_MODELS:
         yield nullcontext(load(name, store=store))
@@ -127,7 +127,7 @@ def calibrate(
     from lattemix.labelled.pairs import parse_scale, read_labelled
     from lattemix.labelled.text import calibration_text
     from lattemix.labelled.thresholds import Goal
-    from lattemix.model import load
+    from lattemix.loading import load
 
     if report is not None:
         from lattemix.labelled.plots import draw

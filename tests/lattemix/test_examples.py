@@ -5,12 +5,14 @@ import doctest
 import pytest
 
 import lattemix
-from lattemix import model
+from lattemix import loading, model
 from model_store import Store
 from model_store.store import default_root
 
 FINDER = doctest.DocTestFinder(exclude_empty=True)
-EXAMPLES = [test for module in (lattemix, model) for test in FINDER.find(module) if test.examples]
+EXAMPLES = [
+    test for module in (lattemix, loading, model) for test in FINDER.find(module) if test.examples
+]
 
 
 @pytest.mark.skipif(
@@ -25,5 +27,5 @@ def test_examples_in_docstrings(example: doctest.DocTest) -> None:
 
 
 def test_main_functions_have_examples() -> None:
-    names = {example.name.removeprefix("lattemix.model.") for example in EXAMPLES}
+    names = {example.name.split(".", 2)[-1] for example in EXAMPLES}
     assert {"load", "Model.encode", "Model.similarity", "Model.rank", "Model.explain"} <= names

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattemix.encoder import TokenEncoding
+from lattemix.encodings import TokenEncoding
 from lattemix.explain import Word, breakdown, links, word_links, word_mixtures, words
 from lattemix.similarity import MetricError, similarity
 from lattemix.tokenization import TokenSpan

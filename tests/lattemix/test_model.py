@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import lattemix
-from lattemix import model as model_module
-from lattemix import streaming
+from lattemix import loading, streaming
 from lattemix.encoder import Encoder
 from lattemix.errors import EmptyTextError, TooLongError
-from lattemix.model import Model, load
+from lattemix.loading import load
+from lattemix.model import Model
 from lattemix.responses import EncodedText, PairSimilarity, RankResult, Rejection
 from lattemix.settings import ModelSettings
 from lattemix.similarity import MetricError, matrix, similarity
@@ -204,7 +204,7 @@ def test_load_assembles_a_shipped_model(
         calls.append((head, name, options["precisions"]))
         return real(head, store, name, str(backbone), **options)
 
-    monkeypatch.setattr(model_module, "HEADS", head_directory.parent)
+    monkeypatch.setattr(loading, "HEADS", head_directory.parent)
     monkeypatch.setattr(assemble_module, "assemble", assemble)
     first = load(head_directory.name, store=tmp_path, provider="cpu")
     second = load(head_directory.name, store=tmp_path, provider="cpu")
@@ -216,13 +216,13 @@ def test_shipped_model_is_assembled_in_fp16_for_a_gpu(
     head_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     precisions: list[str] = []
-    monkeypatch.setattr(model_module, "HEADS", head_directory.parent)
+    monkeypatch.setattr(loading, "HEADS", head_directory.parent)
     monkeypatch.setattr(
         "lattemix.build.assemble.assemble",
         lambda *_, **options: precisions.extend(options["precisions"]),
     )
     name = head_directory.name
-    model_module.assemble_if_shipped(ModelSettings(model=name, store=tmp_path, provider="cuda"))
+    loading.assemble_if_shipped(ModelSettings(model=name, store=tmp_path, provider="cuda"))
     assert precisions == ["fp16"]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from lattemix.bulk.dedup.groups import Linkage
 from lattemix.bulk.dedup.task import Comparison, Scorer, Task
 from lattemix.calibrated import PLURALS, ThresholdOn, score_threshold
-from lattemix.model import assemble_if_shipped
+from lattemix.loading import assemble_if_shipped
 from lattemix.settings import ModelSettings
 from lattemix.similarity import check
 from model_store import LatteMixError, Metric, Store

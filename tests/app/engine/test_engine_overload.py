@@ -14,7 +14,8 @@ from app.engine import engine as engine_module
 from app.engine import host as host_module
 from app.engine.errors import OverloadedError
 from app.settings import Settings
-from lattemix.encoder import Encoder, Encoding
+from lattemix.encoder import Encoder
+from lattemix.encodings import Encoding
 from lattemix.errors import EmptyTextError, InferenceError
 from lattemix.settings import Truncate
 from lattemix.tokenization import Tokens
