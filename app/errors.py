@@ -280,9 +280,15 @@ def _translate(request: Request, error: Exception) -> ApiError:
             return ApiError("Validation", str(error.detail))
         case RequestValidationError():
             first, *rest = error.errors()
+            message = _problem_message(first)
+            # A misspelt field is two problems: one missing, one unknown.
+            unknown = next((other for other in rest if other["type"] == "extra_forbidden"), None)
+            if first["type"] == "missing" and unknown:
+                message = f"{message}; {_problem_message(unknown)}"
+                rest.remove(unknown)
             more = f" (and {len(rest)} more)" if rest else ""
             field = _field_name(first["loc"]) or None
-            return ApiError("Validation", f"{_problem_message(first)}{more}.", field=field)
+            return ApiError("Validation", f"{message}{more}.", field=field)
         case UnknownModelError():
             return ApiError("NotFound", str(error), field="model")
         case LabelError():

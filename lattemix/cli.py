@@ -211,7 +211,9 @@ def score(
             exists=True,
         ),
     ],
-    output: Annotated[Path, typer.Argument(help="Directory to write; it must not exist.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="Directory to write; it must not exist.")
+    ],
     columns: Annotated[
         str, typer.Option(help="Two columns to compare, comma-separated, or one to embed.")
     ] = "a,b",
@@ -330,8 +332,10 @@ def build(
         for artifact in assemble(directory, target, model, backbone, _report, precisions):
             parity = artifact.manifest.parity
             assert parity is not None  # measured by `assemble`
-            agreement = f"parity {parity.largest_difference:.0e}, ranks {parity.rank_agreement:.3f}"
-            _report(f"{artifact.manifest.reference} is ready in {artifact.path} ({agreement})")
+            _report(
+                f"{artifact.manifest.reference} is ready in {artifact.path} "
+                f"(rank correlation with the reference: {parity.rank_agreement:.3f})"
+            )
 
 
 @cli.command()

@@ -107,11 +107,15 @@ class Store:
                 f"Unknown precision {requested!r} in {reference!r}: use {', '.join(PRECISIONS)}."
             )
         if not available:
-            names = ", ".join(self._names()) or "nothing yet"
+            names = self._names()
+            missing = [model for model in DEFAULT_MODELS if model not in names]
+            shipped = (
+                f"assemble {' and '.join(missing)} with `lattemix build`, or " if missing else ""
+            )
             raise StoreError(
-                f"There is no model {name!r} in {self.root} (it holds {names}): assemble the "
-                f"shipped ones, {' and '.join(DEFAULT_MODELS)}, with `lattemix build`, or set "
-                "LATTEMIX_MODEL or LATTEMIX_STORE."
+                f"There is no model {name!r} in {self.root} (it holds "
+                f"{', '.join(names) or 'nothing yet'}): {shipped}choose another with --model or "
+                "LATTEMIX_MODEL, or another store with LATTEMIX_STORE."
             )
         if requested and requested not in available:
             raise StoreError(

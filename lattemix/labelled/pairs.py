@@ -183,7 +183,10 @@ def check_labels(
         index = int(np.flatnonzero(~inside)[0])
         where = f"{locate(index)}: label {labels[index]:g}"
         if scale is None:
-            raise LabelError(f"{where} is neither 0 nor 1: for ratings, give their scale.")
+            raise LabelError(
+                f"{where} is neither 0 nor 1: for ratings, give their scale (--scale LOW,HIGH, or "
+                "scale in a request)."
+            )
         raise LabelError(f"{where} is outside the scale from {low:g} to {high:g}.")
     return Labels(name=name, labels=labels, scale=(low, high))
 

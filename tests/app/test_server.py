@@ -26,6 +26,12 @@ JSON = {"content-type": "application/json"}
         ("/embed", {"inputs": []}, (400, "Empty"), "inputs is empty"),
         ("/embed", {"inputs": ["a", ""]}, (400, "Empty"), "inputs[1] is empty"),
         ("/similarity", {}, (422, "Validation"), "pairs: Field required"),
+        (
+            "/similarity",
+            {"pair": [["a", "b"]]},
+            (422, "Validation"),
+            "pairs: Field required; pair: Extra inputs are not permitted.",
+        ),
         ("/similarity", [], (422, "Validation"), "The body should be a JSON object, sent with"),
         ("/embed", {"inputs": ["a", " ", 1, 2]}, (422, "Validation"), "inputs[2]: Input should be"),
         ("/embed", {"inputs": "a", "k" * 500: 1}, (422, "Validation"), "k…: Extra inputs"),

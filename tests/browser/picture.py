@@ -15,7 +15,7 @@ from tests.app.conftest import serving
 from tests.browser.conftest import FLAGS, find_chromium
 
 PICTURE = Path(__file__).parents[2] / "docs" / "playground.png"
-SIZE = ViewportSize(width=880, height=920)  # the README shows it at about 800 pixels
+SIZE = ViewportSize(width=1080, height=924)  # the README shows it at about 800 pixels
 COLOURS = 128  # enough for text; a third of the file
 PAIR = ("How do I reset my password?", "I forgot my password and cannot log in.")
 

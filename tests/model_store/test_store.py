@@ -36,7 +36,10 @@ def test_opens_the_only_precision_of_a_name(store: Store) -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("other", r"no model 'other' in .* \(it holds tiny\): assemble .* `lattemix build`"),
+        (
+            "other",
+            r"no model 'other' in .* \(it holds tiny\): assemble default and fast with `lattemix b",
+        ),
         ("tiny:int8", "'tiny' has no precision 'int8' in .*, only fp32"),
         ("tiny:fp8", "Unknown precision 'fp8' in 'tiny:fp8': use fp32, fp16, int8"),
         ("../tiny", "is not a model name"),

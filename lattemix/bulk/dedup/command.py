@@ -26,7 +26,9 @@ def dedup(
             exists=True,
         ),
     ],
-    output: Annotated[Path, typer.Argument(help="Directory to write; it must not exist.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT", help="Directory to write; it must not exist.")
+    ],
     column: Annotated[
         str | None,
         typer.Option(help="Column of the texts; default: text or sentence, or the only one."),
