@@ -85,6 +85,14 @@ function parseNpy(buffer) {
   return data.byteLength % 4 ? null : new Float32Array(data);
 }
 
+// Wait for all requests; if several fail, throw the error of the first in the list.
+export async function allInOrder(requests) {
+  const outcomes = await Promise.allSettled(requests);
+  const failure = outcomes.find(({ status }) => status === "rejected");
+  if (failure) throw failure.reason;
+  return outcomes.map(({ value }) => value);
+}
+
 // Read a mixture from `/embed` with format base64.
 export function parseBase64(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));

@@ -1,7 +1,7 @@
 // The first tab: two sentences, their calibrated similarity and scores by metric, and an explanation.
 
 import { WordAlignment } from "./alignment.js";
-import { parseBase64, post } from "./api.js";
+import { allInOrder, parseBase64, post } from "./api.js";
 import { Calibration } from "./calibration.js";
 import { sequential } from "./colours.js";
 import { find, format, formatSigned, make, metricLabel, shorten } from "./common.js";
@@ -133,7 +133,7 @@ export class PairTab {
   async compare(signal) {
     const { missing, pair } = this;
     if (missing) return missing;
-    const [scores, explanation, embedding] = await Promise.all([
+    const [scores, explanation, embedding] = await allInOrder([
       post("similarity", { pairs: [pair], metrics: this.info.metrics }, signal),
       post("explain", { pair, metric: this.metric, token_alignment: false }, signal),
       post("embed", { inputs: pair, format: "base64" }, signal),
